@@ -27,7 +27,7 @@ class _Forward(logging.Handler):
 
 class Log:
     def __init__(self, level: str = "info", out: TextIO | None = None) -> None:
-        self.out = out or sys.stderr
+        self.out = out  # None: stderr, which may be replaced later
         self.requests = level == "info"
         self.quiet = level == "off"
         server = logging.getLogger("uvicorn")
@@ -38,4 +38,8 @@ class Log:
         if self.quiet:
             return
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        print(json.dumps({"time": now, "event": event, **facts}), file=self.out, flush=True)
+        print(
+            json.dumps({"time": now, "event": event, **facts}),
+            file=self.out or sys.stderr,
+            flush=True,
+        )

@@ -111,8 +111,9 @@ class RedisProcess:
         for key in client.scan_iter("tsm:[sh]:*"):
             if (left := client.pttl(key)) > 0:
                 client.pexpire(key, max(0, left - round(seconds * 1000)))
-        for key, at in client.zrange("tsm:all", 0, -1, withscores=True):
-            client.zadd("tsm:all", {key: at - seconds * 1000})
+        for name in ("tsm:all", "tsm:ending"):
+            for key, at in client.zrange(name, 0, -1, withscores=True):
+                client.zadd(name, {key: at - seconds * 1000})
         client.close()
 
 

@@ -102,7 +102,9 @@ def test_rate():
         (["--token-file", "nowhere"], "nowhere: No such file"),
         (["--peer", "127.0.0.1:80"], "peer '127.0.0.1:80'; accepted: http://HOST:PORT"),
         (["--peer", "http://a.example; script-src *"], "accepted: http://HOST:PORT"),
-        (["--peer", "http://[::1]:80"], "with a name or an IPv4 address"),
+        (["--peer", "http://::1:80"], "or an IPv6 address in []"),
+        (["--peer", "http://[::1%lo]:80"], "or an IPv6 address in []"),
+        (["--peer", "http://[1::2::3]:80"], "or an IPv6 address in []"),
     ],
 )
 def test_flags(files, arguments, message, capfd):

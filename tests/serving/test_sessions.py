@@ -10,6 +10,7 @@ import pytest
 
 from tsm.runtime import Model
 from tsm.runtime.serving.session.sessions import Sessions
+from tsm.runtime.serving.store.base import Put, Remove
 from tsm.runtime.serving.store.commits import Commits
 from tsm.runtime.serving.store.memory import MemoryStore
 from tsm.runtime.serving.streams.models import Models, Source
@@ -268,6 +269,37 @@ def test_kserve_sequences_are_all_or_nothing(server, model, name):
         assert server.ask("GET", f"/v1/sessions/{name}{path}").status == 404
     assert server.ask("DELETE", f"/v1/sessions/{name}").status == 404
     assert infer([1]).json["parameters"] == {"position": 1}  # another one of that name
+
+
+def test_an_end_does_not_remove_what_another_server_wrote_meanwhile(files):
+    """Its request has no id, so that no answer is kept."""
+    limits = Limits()
+    step = parse("feed", {"tokens": [1, 2], "expected_position": 0}, limits)
+
+    class Between(MemoryStore):
+        """Another server writes the session just before it is removed."""
+
+        def apply(self, operations):
+            if any(isinstance(one, Remove) for one in operations):
+                before, after = self.read("user/s"), self.read("user/other")
+                row = after._replace(version=before.version, epoch=before.epoch)
+                super().apply([Put("user/s", row)])
+            return super().apply(operations)
+
+    async def main():
+        store = Between()
+        models = Models([Source("m", str(files["lm"]))], limits, "float32", 1)
+        sessions = Sessions(models, Commits(store), limits, Keeping())
+        await sessions.step("user", "s", step)
+        await sessions.step("user", "other", parse("feed", {"tokens": [1, 2, 3]}, limits))
+        with pytest.raises(Problem, match="but the stream is at 3") as late:
+            await sessions.step("user", "s", step._replace(expected_position=2, end=True))
+        assert late.value.status == 409 and store.read("user/s").position == 3
+        assert sessions.stored == 2
+        await models.close()
+        await sessions.commits.close()
+
+    asyncio.run(main())
 
 
 def test_a_refused_request_does_not_take_the_session_over(files):

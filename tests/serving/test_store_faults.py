@@ -16,6 +16,7 @@ import pytest
 from tsm.runtime.serving.store.base import (
     Conflict,
     Put,
+    Remove,
     Row,
     StoreError,
     StoreFull,
@@ -143,7 +144,9 @@ def test_operations_that_wait_make_one_transaction():
             await commits.put(Put("7", Row(8, b"")))
         assert (await commits.claim("7")).position == 7
         assert await commits.call(lambda s: s.count()) == 50
-        assert [await commits.remove("7"), await commits.remove("7")] == [True, False]
+        with pytest.raises(ConflictError):
+            await commits.remove(Remove("7", versions[7]))  # claimed since
+        assert [await commits.remove(Remove("7")) for _ in range(2)] == [True, False]
         store.failure = StoreFull("no space")
         failed = await asyncio.gather(
             *(commits.put(Put(f"x{i}", Row(1, b""))) for i in range(3)), return_exceptions=True

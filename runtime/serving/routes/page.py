@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from pathlib import Path
 
 from ... import TsmError
@@ -43,11 +44,16 @@ async def file(service: Service, request: Request, name: str) -> Answer:
     if body is None:
         raise Problem(404, f"the page has no file {name!r:.80}")
     etag = '"' + hashlib.sha256(body).hexdigest()[:16] + '"'
-    policy = POLICY.format(" ".join(["'self'", *service.peers]))
+    policy = POLICY.format(" ".join(["'self'", *map(_source, service.peers)]))
     headers = [*HEADERS, (b"content-security-policy", policy.encode()), (b"etag", etag.encode())]
     if request.header("if-none-match") == etag:
         return Answer(status=304, headers=headers)
     return Answer(body, kind=KINDS[Path(name).suffix], headers=headers)
+
+
+def _source(origin: str) -> str:
+    """A peer in the policy, which has no syntax for IPv6 addresses: any host, at the peer's port."""
+    return re.sub(r"\[.*\]", "*", origin)
 
 
 async def model_timescales(service: Service, request: Request, name: str) -> Answer:

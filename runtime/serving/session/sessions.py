@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from ..store.base import Past, Row, StoreError, StoreFull
+from ..store.base import Past, Remove, Row, StoreError, StoreFull
 from ..store.commits import Commits, ConflictError
 from ..streams.answers import answer_of, encoded
 from ..streams.engine import Done, Engine, Lost
@@ -178,7 +178,7 @@ class Sessions:
             session = self.hot.get(key)
             if session is not None:
                 await self._forget(key, session)
-            self.stored -= await _stored(self.commits.remove(key))
+            self.stored -= await _stored(self.commits.remove(Remove(key)))
 
     async def page(self, user: str, after: str, most: int) -> list[tuple[str, Row]]:
         """The user's sessions sorted by id, starting after `after`; the rows have no state."""
@@ -200,7 +200,8 @@ class Sessions:
 
     async def sweep(self) -> None:
         """Remove expired sessions and count the others."""
-        await self.commits.call(lambda store: store.sweep())
+        while await self.commits.call(lambda store: store.sweep()):
+            pass  # writes that wait are done in between
         rows, self.ended = await self.commits.call(lambda store: (store.count(), store.ended()))
         self.stored = rows - self.ended
 
@@ -304,11 +305,11 @@ class Sessions:
         """Remove the session. Its last answer is kept for a while, so that the request can be repeated."""
         await self._settle(key)
         before = session.stored
-        if keep_answer or before.version:
+        if keep_answer:
             ended = Row(0, b"", request_id=row.request_id, answer=row.answer)
             await _stored(self.writes.put(key, before, ended, ENDED))
-        if not keep_answer and before.version:
-            await _stored(self.commits.remove(key))
+        elif before.version:
+            await _stored(self.commits.remove(Remove(key, before.version, before.epoch)))
         self.stored -= bool(before.model)
         self.ended += keep_answer - _has_ended(before)
         await self._forget(key, session)

@@ -79,14 +79,17 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Remove a row and its history, whoever holds it."""
+    """Remove a row and its history: if its version and epoch are still those in the store or, without a
+    version, whoever holds it."""
 
     key: str
+    version: int = 0
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """A Put was refused; the fields are those of the row in the store, all 0 if there is none."""
+    """A Put or Remove was refused; the fields are those of the row in the store, all 0 if there is none."""
 
     version: int
     epoch: int
@@ -102,7 +105,8 @@ class Past:
 
 
 Operation = Put | Claim | Remove
-# Put: the new version, or a Conflict. Claim: the row with its new epoch, or None. Remove: whether it was there.
+# Put: the new version, or a Conflict. Claim: the row with its new epoch, or None. Remove: whether it was there,
+# or a Conflict.
 Result = int | Conflict | Row | None | bool
 
 
@@ -135,8 +139,9 @@ class StateStore(Protocol):
         """How many of these have no model: they keep the last answer of a session that has ended."""
         ...
 
-    def sweep(self) -> int:
-        """Remove expired rows; returns how many."""
+    def sweep(self) -> bool:
+        """Remove expired rows, a part at a time so that writes need not wait long; returns whether there are
+        more."""
         ...
 
     def close(self) -> None: ...

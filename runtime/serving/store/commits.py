@@ -21,7 +21,7 @@ MOST = 512  # operations of one transaction
 
 
 class ConflictError(Exception):
-    """A Put was refused: another writer came first."""
+    """A Put or Remove was refused: another writer came first."""
 
     def __init__(self, conflict: Conflict) -> None:
         super().__init__(f"another writer stored version {conflict.version}")
@@ -42,17 +42,15 @@ class Commits:
 
     async def put(self, put: Put) -> int:
         """The new version; raises ConflictError."""
-        result = await self._submit(put)
-        if isinstance(result, Conflict):
-            raise ConflictError(result)
-        return int(result)
+        return int(_done(await self._submit(put)))
 
     async def claim(self, key: str) -> Row | None:
         row: Row | None = await self._submit(Claim(key))
         return row
 
-    async def remove(self, key: str) -> bool:
-        return bool(await self._submit(Remove(key)))
+    async def remove(self, remove: Remove) -> bool:
+        """Whether the row was there; raises ConflictError."""
+        return bool(_done(await self._submit(remove)))
 
     async def call(self, function: Callable[[StateStore], T]) -> T:
         """Runs a function that reads the store, on the store's thread."""
@@ -107,6 +105,12 @@ class Commits:
             self.operations += len(operations)
         done = iter(results)
         return [_called(what) if callable(what) else next(done) for what in batch]
+
+
+def _done(result: Any) -> Any:
+    if isinstance(result, Conflict):
+        raise ConflictError(result)
+    return result
 
 
 def _called(function: Callable[[], Any]) -> Any:

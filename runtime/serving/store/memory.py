@@ -34,6 +34,8 @@ class MemoryStore:
     def _one(self, operation: Operation) -> Result:
         found = self._find(operation.key)
         if isinstance(operation, Remove):
+            if operation.version and (conflict := _conflict(operation, found)):
+                return conflict
             self.kept.pop(operation.key, None)
             return found is not None
         if isinstance(operation, Claim):
@@ -44,10 +46,9 @@ class MemoryStore:
         return self._put(operation, found)
 
     def _put(self, put: Put, found: _Kept | None) -> int | Conflict:
-        version, epoch = (found.row.version, found.row.epoch) if found else (0, 0)
-        if (put.row.version, put.row.epoch) != (version, epoch):
-            return Conflict(version, epoch, found.row.position if found else 0)
-        row = put.row._replace(version=self._next(), epoch=epoch)
+        if conflict := _conflict(put.row, found):
+            return conflict
+        row = put.row._replace(version=self._next())
         expires = self.clock() + put.seconds if put.seconds else float("inf")
         kept = self.kept[put.key] = found or _Kept(row, expires)
         kept.row, kept.expires = row, expires
@@ -90,11 +91,16 @@ class MemoryStore:
     def ended(self) -> int:
         return sum(not kept.row.model for kept in self.kept.values())
 
-    def sweep(self) -> int:
-        gone = [key for key in self.kept if self._find(key) is None]
-        for key in gone:
+    def sweep(self) -> bool:
+        for key in [key for key in self.kept if self._find(key) is None]:
             del self.kept[key]
-        return len(gone)
+        return False
 
     def close(self) -> None:
         self.kept.clear()
+
+
+def _conflict(seen: Row | Remove, found: _Kept | None) -> Conflict | None:
+    row = found.row if found else Row(0, b"")
+    same = (seen.version, seen.epoch) == (row.version, row.epoch)
+    return None if same else Conflict(row.version, row.epoch, row.position)

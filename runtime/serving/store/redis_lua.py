@@ -34,13 +34,19 @@ SWEPT = 1000  # rows that one script removes
 WAIT = 10.0  # seconds to wait for an answer from Redis
 
 # KEYS: row, history, counter, the set of all rows by the time at which they expire, in milliseconds, the set of
-# the user's rows that have a model, sorted by key, and the set of rows without one, whose history is deleted.
-# Versions are compared as text, since Lua's numbers are doubles.
-PUT = """
+# the user's rows that have a model, sorted by key, the set of rows without one by the time at which they
+# expire, and how often these scripts have advanced the counter: an older tsm advances only the counter.
+# ARGV: the version and epoch that the writer saw. They are compared as text, since Lua's numbers are doubles.
+SEEN = """
 local found = redis.call('HMGET', KEYS[1], 'version', 'epoch', 'position')
 local version, epoch = found[1] or '0', found[2] or '0'
-if ARGV[1] ~= version or ARGV[2] ~= epoch then return {0, version, epoch, found[3] or '0'} end
+if {}(ARGV[1] ~= version or ARGV[2] ~= epoch) then return {{0, version, epoch, found[3] or '0'}} end
+"""
+PUT = (
+    SEEN.format("")
+    + """
 version = redis.call('INCR', KEYS[3])
+redis.call('INCR', KEYS[7])
 redis.call('HSET', KEYS[1], 'version', version, 'epoch', epoch, unpack(ARGV, 7))
 if ARGV[4] == '0' and ARGV[6] == '' then redis.call('DEL', KEYS[2]) end
 if ARGV[4] ~= '0' then
@@ -59,38 +65,51 @@ end
 redis.call('ZADD', KEYS[4], expires, KEYS[1])
 if ARGV[6] == '' then
     redis.call('ZREM', KEYS[5], KEYS[1])
-    redis.call('SADD', KEYS[6], KEYS[1])
+    redis.call('ZADD', KEYS[6], expires, KEYS[1])
 else
     redis.call('ZADD', KEYS[5], 0, KEYS[1])
-    redis.call('SREM', KEYS[6], KEYS[1])
+    redis.call('ZREM', KEYS[6], KEYS[1])
 end
 return {1, version}
 """
-REMOVE = """
-for i = 4, 5 do redis.call('ZREM', KEYS[i], KEYS[1]) end
-redis.call('SREM', KEYS[6], KEYS[1])
-return redis.call('DEL', KEYS[1], KEYS[2])
+)
+REMOVE = (
+    SEEN.format("ARGV[1] ~= '0' and ")
+    + """
+for i = 4, 6 do redis.call('ZREM', KEYS[i], KEYS[1]) end
+return {1, redis.call('DEL', KEYS[1], KEYS[2])}
 """
+)
 SWEEP = """
 local now = redis.call('TIME')
 now = string.format('%.0f', now[1] * 1000 + math.floor(now[2] / 1000))
 local gone = redis.call('ZRANGE', KEYS[1], '-inf', now, 'BYSCORE', 'LIMIT', 0, ARGV[2])
 for _, row in ipairs(gone) do
     redis.call('ZREM', KEYS[1], row)
-    redis.call('SREM', KEYS[2], row)
     redis.call('ZREM', ARGV[1] .. 'i:' .. (string.match(string.sub(row, #ARGV[1] + 3), '^(.*)/') or ''), row)
 end
+redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)  -- also rows that an older tsm removed
 return #gone
 """
-# Rows of a server that had only the set of all rows; ARGV: the prefix, then rows of that set.
+# KEYS: the sets of all rows and of those without a model; ARGV: the prefix, then rows of the first set, which
+# an older tsm may have written to that set only.
 INDEX = """
 for i = 2, #ARGV do
-    local user = string.match(string.sub(ARGV[i], #ARGV[1] + 3), '^(.*)/') or ''
-    if redis.call('ZSCORE', KEYS[1], ARGV[i]) then redis.call('ZADD', ARGV[1] .. 'i:' .. user, 0, ARGV[i]) end
+    local row, expires = ARGV[i], redis.call('ZSCORE', KEYS[1], ARGV[i])
+    local model = expires and redis.call('HGET', row, 'model')
+    local users = ARGV[1] .. 'i:' .. (string.match(string.sub(row, #ARGV[1] + 3), '^(.*)/') or '')
+    if model == '' then
+        redis.call('ZREM', users, row)
+        redis.call('ZADD', KEYS[2], expires, row)
+    elseif model then
+        redis.call('ZADD', users, 0, row)
+        redis.call('ZREM', KEYS[2], row)
+    end
 end
 """
 CLAIM = """
 if redis.call('EXISTS', KEYS[1]) == 0 then return false end
+redis.call('INCR', KEYS[7])
 redis.call('HSET', KEYS[1], 'epoch', redis.call('INCR', KEYS[3]))
 return redis.call('HMGET', KEYS[1], unpack(ARGV))
 """
@@ -119,28 +138,37 @@ class RedisStore:
         self.client = self.redis.Redis.from_url(
             url, socket_timeout=WAIT, socket_connect_timeout=WAIT, retry=never
         )
-        self.put, self.claim, self.remove, self.swept = map(
-            self.client.register_script, (PUT, CLAIM, REMOVE, SWEEP)
+        scripts = (PUT, CLAIM, REMOVE, SWEEP, INDEX)
+        self.put, self.claim, self.remove, self.swept, self.index = map(
+            self.client.register_script, scripts
         )
+        self.at, self.others = 0, 0  # how far `_index` has come, and what it has seen at its start
         with self._errors():
-            self._index()
+            self.client.ping()
 
-    def _index(self) -> None:
-        """Once per database: adds the rows that an earlier tsm has written to the sets of their users."""
-        everything, done = self.prefix + "all", self.prefix + "indexed"
-        if self.client.exists(done):
-            return
-        add, at = self.client.register_script(INDEX), -1
-        while at:
-            at, rows = self.client.zscan(everything, max(at, 0), count=SWEPT)
-            if rows:
-                add([everything], [self.prefix, *(row for row, _ in rows)])
-        self.client.set(done, 1)
+    def _index(self) -> bool:
+        """If an older tsm has written rows since the last time, adds them to the other sets, a part at a time;
+        returns whether there are more."""
+        if not self.at:
+            counter, own, indexed = self.client.mget(self._names("counter", "own", "indexed:1"))
+            self.others = int(counter or 0) - int(own or 0)
+            if self.others == int(indexed or 0):
+                return False
+        sets = self._names("all", "ending")
+        self.at, rows = self.client.zscan(sets[0], self.at, count=SWEPT)
+        if rows:
+            self.index(sets, [self.prefix, *(row for row, _ in rows)])
+        if not self.at:
+            self.client.set(self.prefix + "indexed:1", self.others)
+            self.client.delete(self.prefix + "ended")  # of an older tsm
+        return bool(self.at)
+
+    def _names(self, *names: str) -> list[str]:
+        return [self.prefix + name for name in names]
 
     def _keys(self, key: str) -> list[str]:
         user = key.rpartition("/")[0]
-        names = (f"s:{key}", f"h:{key}", "counter", "all", f"i:{user}", "ended")
-        return [self.prefix + name for name in names]
+        return self._names(f"s:{key}", f"h:{key}", "counter", "all", f"i:{user}", "ending", "own")
 
     def apply(self, operations: Sequence[Operation]) -> list[Result]:
         with self._errors(), self.client.pipeline(transaction=False) as pipe:
@@ -152,7 +180,7 @@ class RedisStore:
     def _send(self, operation: Operation, pipe: Any) -> None:
         keys = self._keys(operation.key)
         if isinstance(operation, Remove):
-            self.remove(keys, [], pipe)
+            self.remove(keys, [operation.version, operation.epoch], pipe)
         elif isinstance(operation, Claim):
             self.claim(keys, FIELDS, pipe)
         else:
@@ -185,7 +213,7 @@ class RedisStore:
 
     def page(self, prefix: str, after: str, most: int) -> list[tuple[str, Row]]:
         """The prefix is a user and a slash."""
-        start, _, _, _, index, _ = self._keys(prefix)
+        start, _, _, _, index, *_ = self._keys(prefix)
         found: list[tuple[str, Row]] = []
         last, keys = start + after, [""] * most
         with self._errors():
@@ -213,16 +241,13 @@ class RedisStore:
 
     def ended(self) -> int:
         with self._errors():
-            return int(self.client.scard(self.prefix + "ended"))
+            return int(self.client.zcard(self.prefix + "ending"))
 
-    def sweep(self) -> int:
-        """Redis expires the rows itself; this removes them from the sets."""
-        swept, now, sets = 0, SWEPT, [self.prefix + "all", self.prefix + "ended"]
+    def sweep(self) -> bool:
+        """Redis expires the rows itself; this removes them from the sets, and adds those of an older tsm."""
         with self._errors():
-            while now == SWEPT:
-                now = int(self.swept(sets, [self.prefix, SWEPT]))
-                swept += now
-        return swept
+            swept = int(self.swept(self._names("all", "ending"), [self.prefix, SWEPT]))
+            return self._index() or swept == SWEPT
 
     def close(self) -> None:
         self.client.close()
@@ -237,12 +262,12 @@ class RedisStore:
 
 
 def _result(operation: Operation, answer: Any) -> Result:
-    if isinstance(operation, Remove):
-        return int(answer) > 0
     if isinstance(operation, Claim):
         return _row(answer)
     done, *numbers = map(int, answer)
-    return numbers[0] if done else Conflict(*numbers)
+    if not done:
+        return Conflict(*numbers)
+    return numbers[0] > 0 if isinstance(operation, Remove) else numbers[0]
 
 
 def _row(values: Sequence[bytes | None] | None) -> Row | None:

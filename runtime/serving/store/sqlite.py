@@ -40,6 +40,7 @@ MARKS = ", ".join("?" * 11)  # for expires and FIELDS
 LIVING = "(stream.expires IS NULL OR stream.expires > ?)"
 # The largest number of rows in one UPDATE; SQLite before 3.33 has no UPDATE FROM.
 MOST_ROWS = 64 if sqlite3.sqlite_version_info >= (3, 33) else 1
+SWEPT = 1000  # rows that one transaction removes
 PAST = "position, blob, model, fingerprint, level"
 TABLES = f"""
 PRAGMA application_id = {APPLICATION};
@@ -157,14 +158,16 @@ class SqliteStore:
         if isinstance(operation, Put) and operation.row.version and self._again([operation]):
             return int(self.counter)
         self._drop("key = ? AND expires <= ?", key, now)
+        found = self._get("SELECT version, epoch, position FROM stream WHERE key = ?", key)
         if isinstance(operation, Remove):
+            if operation.version and found[:2] != (operation.version, operation.epoch):
+                return Conflict(*(found or (0, 0, 0)))
             return self._drop("key = ?", key) > 0
         if isinstance(operation, Claim):
             epoch = self.counter + 1
             claimed = self.db.execute("UPDATE stream SET epoch = ? WHERE key = ?", (epoch, key))
             self.counter += claimed.rowcount
             return self._row(key)
-        found = self._get("SELECT version, epoch, position FROM stream WHERE key = ?", key)
         if found or operation.row.version or operation.row.epoch:
             return Conflict(*(found or (0, 0, 0)))
         self.counter += 1
@@ -270,9 +273,9 @@ class SqliteStore:
             (rows,) = self._get("SELECT count(*) FROM stream WHERE model = ''")
             return int(rows)
 
-    def sweep(self) -> int:
+    def sweep(self) -> bool:
         with self._errors(), self._transaction():
-            return self._drop("expires <= ?", self.clock())
+            return self._drop("expires <= ? LIMIT ?", self.clock(), SWEPT) == SWEPT
 
     def close(self) -> None:
         self.db.close()

@@ -8,6 +8,7 @@ chosen by the page's author (DNS rebinding).
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 import re
 import secrets
 import time
@@ -23,7 +24,7 @@ LOCAL_USER = "local"  # the user name of everybody if there are no tokens
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 LINE = re.compile(rf"({NAME.pattern})\s+([0-9a-f]{{64}})")
 MOST_BUCKETS = 100_000
-ORIGIN = re.compile(r"(https?)://([a-z0-9.-]+)(?::([0-9]{1,5}))?/?")
+ORIGIN = re.compile(r"(https?)://([a-z0-9.-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?/?")
 
 
 def is_loopback(host: str) -> bool:
@@ -33,15 +34,25 @@ def is_loopback(host: str) -> bool:
 def origin_of(url: str) -> str:
     """The address of a server as browsers write it in Origin: in lower case, without the default port."""
     match = ORIGIN.fullmatch(url.lower())
-    if match is None:
-        # The page's Content-Security-Policy names the peers, and has no syntax for IPv6 addresses.
+    try:
+        if match is None:
+            raise ValueError
+        scheme, host, port = match.groups()
+        if host.startswith("["):
+            host = f"[{_shortest(ipaddress.IPv6Address(host[1:-1]))}]"
+    except ValueError:
         raise ValueError(
             f"peer {url!r:.200}; accepted: http://HOST:PORT or https://HOST:PORT,"
-            " with a name or an IPv4 address"
-        )
-    scheme, host, port = match.groups()
+            " with a name, an IPv4 address or an IPv6 address in []"
+        ) from None
     usual = {"http": "80", "https": "443"}[scheme]
     return f"{scheme}://{host}" + (f":{port}" if port and port != usual else "")
+
+
+def _shortest(address: ipaddress.IPv6Address) -> str:
+    """As browsers write it; Python from 3.13 on writes the end of an IPv4-mapped address with dots."""
+    mapped = address.ipv4_mapped
+    return f"::ffff:{int(mapped) >> 16:x}:{int(mapped) & 0xFFFF:x}" if mapped else str(address)
 
 
 def new_token(name: str) -> tuple[str, str]:

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 from pathlib import Path
 
@@ -41,6 +42,15 @@ def chromium() -> str | None:
     return shutil.which("chromium") or shutil.which("google-chrome")
 
 
+def has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
 @pytest.fixture(scope="module")
 def results(files, tmp_path_factory):
     if reason := why_not():
@@ -49,9 +59,12 @@ def results(files, tmp_path_factory):
     options = (*models, "--store", f"sqlite:{tmp_path_factory.mktemp('store')}/states.db")
     ports = [free_port() for _ in range(3)]
     home, peer, down = (f"http://127.0.0.1:{port}" for port in ports)
+    host = "127.0.0.1"
+    if has_ipv6():
+        host, peer = "::1", f"http://[::1]:{ports[1]}"
     with (
         serving(*options, "--port", ports[0], "--peer", peer, "--peer", down),
-        serving(*options, "--port", ports[1], "--peer", home),
+        serving(*options, "--host", host, "--port", ports[1], "--peer", home),
     ):
         command = [python(), PROGRAM, home, chromium()]
         done = subprocess.run(command, capture_output=True, text=True, timeout=500)

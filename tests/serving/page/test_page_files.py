@@ -62,6 +62,19 @@ def test_peers(files):
         assert server.ask("GET", "/v1/models", origin="http://other.example").status == 403
 
 
+def test_peers_with_ipv6_addresses(files):
+    """The policy has no syntax for such an address, and names its port only."""
+    peers = ["http://[2001:DB8:0:0::1]:8081", "https://[::FFFF:127.0.0.1]:443"]
+    origins = ["http://[2001:db8::1]:8081", "https://[::ffff:7f00:1]"]
+    with serving(files["lm"], *(x for peer in peers for x in ("--peer", peer))) as server:
+        policy = served(server, "/").headers["content-security-policy"]
+        assert "connect-src 'self' http://*:8081 https://*;" in policy
+        assert server.get("/v1/peers") == {"peers": origins}
+        for origin in origins:
+            answer = server.ask("GET", "/v1/models", origin=origin)
+            assert answer.headers["access-control-allow-origin"] == origin
+
+
 def test_text_of_tokens(server, files):
     """The text of all tokens together, which differs from the joined texts of the parts."""
     words = Model.load(files["words"])
