@@ -18,11 +18,10 @@ import torch
 
 from ..plugin.layers.core import DTYPES, _core, cell_info, saved_state_count
 from ..plugin.layers.layer_cuda import (
-    COPIED,
-    recurrence_backward,
-    recurrence_forward,
+    recurrence_once,
     widened,
 )
+from ..plugin.layers.sketch import COPIED
 from .results import aligned
 from .train_cuda import SHAPES, median_us
 
@@ -62,11 +61,9 @@ class Kernel:
 
     def __call__(self) -> None:
         _, steps, hidden = self.shape
-        how = (self.cell, self.constants, self.shape, steps, hidden)
-        if self.backward:
-            recurrence_backward(*how, **self.backward_arrays)
-        else:
-            recurrence_forward(*how, **self.forward_arrays)
+        arrays = self.backward_arrays if self.backward else self.forward_arrays
+        how = (self.cell, self.constants, self.shape, steps, hidden, self.backward)
+        recurrence_once(*how, **arrays)
 
     def step_us(self) -> float:
         self()

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 
 from ..plugin.cells import get_cell
 from ..plugin.layers import Recurrent
+from ..plugin.layers.choose import choose
 from ..plugin.layers.core import cell_info
-from ..plugin.layers.layer_cuda import fits
 from .eager_cuda import COMPILED_STEPS, STEPS, Compiler, TooLong, eager
 from .goals import Goal, over
 from .machine import gpu_driver
@@ -118,11 +118,9 @@ def compare(shape: Shape, cell: str, dtype: torch.dtype) -> tuple[float, str]:
 
 def fits_a_graph(name: str, dtype: torch.dtype, shape: Shape) -> bool:
     """Whether a layer's launches fit: the core needs at most 4 per time step, torch's loop about 40."""
-    batch, steps, _, hidden = shape
-    if name in RIVALS or steps * 40 < LARGEST_GRAPH:
+    if name in RIVALS or shape[1] * 40 < LARGEST_GRAPH:
         return True
-    cell = name.partition(" ")[0]
-    return fits(cell, dtype, torch.device("cuda"), batch, hidden)
+    return choose(get_cell(name.partition(" ")[0]), dtype, torch.device("cuda")).fused
 
 
 def measure(

@@ -393,9 +393,6 @@ def layer_backward(
     grad_state: int,
     grad_vectors: int,
 ) -> None: ...
-def recurrence_cuda_workspace(
-    *, cell: str, dtype: str, device: int, batch: int, hidden: int, backward: bool
-) -> int: ...
 def recurrence_cuda_plan(
     *, cell: str, dtype: str, device: int, batch: int, hidden: int, backward: bool
 ) -> tuple[str, float]: ...
@@ -404,56 +401,37 @@ def recurrence_cuda_pretend(*, like: str) -> None: ...
 def recurrence_cuda_take_plan(
     *, cell: str, dtype: str, device: int, batch: int, hidden: int, backward: bool, rank: int
 ) -> str: ...
-def recurrence_forward_cuda(
-    *,
-    cell: str,
-    dtype: str,
-    constants: list[float],
-    batch: int,
-    steps: int,
-    hidden: int,
-    pitch: int,
-    y_step: int,
-    tf32: bool,
-    zx: int,
-    weight_h: int,
-    state: int,
-    vectors: int,
-    dt: int,
-    lengths: int,
-    y: int,
-    last: int,
-    z: int,
-    saved_states: int,
-    workspace: int,
-    stream: int,
-) -> None: ...
-def recurrence_backward_cuda(
-    *,
-    cell: str,
-    dtype: str,
-    constants: list[float],
-    batch: int,
-    steps: int,
-    hidden: int,
-    pitch: int,
-    y_step: int,
-    tf32: bool,
-    weight_h: int,
-    vectors: int,
-    dt: int,
-    lengths: int,
-    z: int,
-    saved_states: int,
-    grad_y: int,
-    grad_last: int,
-    grad_z: int,
-    grad_state: int,
-    grad_vectors: int,
-    workspace: int,
-    stream: int,
-) -> None: ...
+def has_products() -> bool: ...
+def plan_version() -> int: ...
 
-strided_copy_fields: tuple[str, ...]
-
-def run_copies_cuda(*, copies: Sequence[tuple[object, ...]], stream: int) -> None: ...
+class Launches:
+    def __init__(self, *, device: int) -> None: ...
+    def copies(self, copies: Sequence[tuple[object, ...]], /) -> None: ...
+    def product(
+        self,
+        *,
+        x: tuple[int, int] | None,
+        w: tuple[int, int] | None,
+        out: tuple[int, int] | None,
+        workspace: tuple[int, int],
+        sizes: tuple[int, int, int],
+        row_steps: tuple[int, int, int],
+        x_turned: bool,
+        w_turned: bool,
+        dtype: str,
+        tf32: bool,
+    ) -> int: ...
+    def recurrence(
+        self,
+        *,
+        cell: str,
+        dtype: str,
+        constants: list[float],
+        shape: tuple[int, int, int],
+        pitch: int,
+        y_step: int,
+        tf32: bool,
+        backward: bool,
+        arrays: dict[str, tuple[int, int] | None],
+    ) -> int: ...
+    def run(self, addresses: tuple[int, ...], stream: int, /) -> None: ...

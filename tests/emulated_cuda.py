@@ -16,21 +16,26 @@ from torch import Tensor
 
 from tsm.plugin.cells import get_cell
 from tsm.plugin.cells.tape.torch_ops import TorchOps
-from tsm.plugin.layers import layer_cuda
+from tsm.plugin.layers import layer_cuda, sketch
 from tsm.runtime import _core
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+WORKSPACE = 16  # bytes
 
 
 def install(monkeypatch) -> None:
     """From now on `layer_cuda` runs on CPU tensors."""
-    names = ["recurrence_forward_cuda", "recurrence_backward_cuda", "run_copies_cuda"]
-    names += ["recurrence_cuda_workspace", "recurrence_cuda_path"]
-    emulated = {name: globals()[name] for name in names}
     core = SimpleNamespace(
-        cells=_core.cells, with_cuda=True, cuda_device_count=lambda: 1, **emulated
+        cells=_core.cells,
+        with_cuda=True,
+        cuda_device_count=lambda: 1,
+        recurrence_cuda_path=lambda device: "emulated",
+        has_products=lambda: True,
+        plan_version=lambda: -1,  # what is described here stays apart from the real core's
+        Launches=Launches,
     )
-    monkeypatch.setattr(layer_cuda, "_core", core)
+    for module in (layer_cuda, sketch):
+        monkeypatch.setattr(module, "_core", core)
     monkeypatch.setattr(layer_cuda, "current_stream", lambda device: 0)
     monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
@@ -51,25 +56,68 @@ def dense(address: int, *shape: int, dtype: torch.dtype = torch.float32) -> Tens
     return at(address, shape, torch.empty(shape, device="meta").stride(), dtype)
 
 
-def recurrence_cuda_workspace(**_) -> int:
-    return 16
+class Launches:
+    """The core's class of this name: launches that are described once."""
+
+    def __init__(self, *, device: int) -> None:
+        self.all = []
+
+    def copies(self, copies) -> None:
+        for (_, _, shape, _), source, _ in copies:
+            assert source is None or all(n <= m for n, m in zip(source[2], shape, strict=True))
+        self.all.append(lambda place: run_copies(copies, place))
+
+    def product(self, **given) -> int:
+        self.all.append(lambda place: run_product(given, place))
+        return WORKSPACE
+
+    def recurrence(self, *, arrays, shape, backward, **given) -> int:
+        sizes = dict(zip(("batch", "steps", "hidden"), shape, strict=True))
+        run = recurrence_backward if backward else recurrence_forward
+
+        def launch(place) -> None:
+            assert place(arrays["workspace"])
+            run(**given, **sizes, **{name: place(array) for name, array in arrays.items()})
+
+        self.all.append(launch)
+        return WORKSPACE
+
+    def run(self, addresses, stream) -> None:
+        def place(where) -> int:
+            if where is None or not addresses[where[0]]:
+                return 0
+            return addresses[where[0]] + where[1]
+
+        for launch in self.all:
+            launch(place)
 
 
-def recurrence_cuda_path(**_) -> str:
-    return "emulated"
+def run_copies(copies, place) -> None:
+    def tensor(view) -> Tensor:
+        where, wide, shape, strides = view
+        return at(place(where), shape, strides, torch.float32 if wide else torch.bfloat16)
+
+    for to, source, fill in copies:
+        tensor(to).fill_(fill)
+        if source is not None:
+            tensor(to)[tuple(slice(n) for n in source[2])] = tensor(source)
 
 
-def run_copies_cuda(*, copies, stream) -> None:
-    for copy in copies:
-        kinds = [
-            torch.float32 if wide else torch.bfloat16
-            for wide in (copy.float32_source, copy.float32_to)
-        ]
-        to = at(copy.to, copy.to_shape, copy.to_strides, kinds[1])
-        to.fill_(copy.fill)
-        if copy.source:
-            source = at(copy.source, copy.source_shape, copy.source_strides, kinds[0])
-            to[tuple(slice(n) for n in copy.source_shape)] = source
+def run_product(given, place) -> None:
+    n, m, k = given["sizes"]
+    x_step, w_step, out_step = given["row_steps"]
+    dtype = DTYPES[given["dtype"]]
+    x = (
+        at(place(given["x"]), (k, n), (x_step, 1), dtype).t()
+        if given["x_turned"]
+        else at(place(given["x"]), (n, k), (x_step, 1), dtype)
+    )
+    w = (
+        at(place(given["w"]), (m, k), (w_step, 1), dtype).t()
+        if given["w_turned"]
+        else at(place(given["w"]), (k, m), (w_step, 1), dtype)
+    )
+    at(place(given["out"]), (n, m), (out_step, 1), dtype)[:] = x.float() @ w.float()
 
 
 class Arrays:
@@ -107,7 +155,7 @@ class Arrays:
         return [new[name] for name in self.kind.states]
 
 
-def recurrence_forward_cuda(**given) -> None:
+def recurrence_forward(**given) -> None:
     a = Arrays(given)
     B, T, H = a.batch, a.steps, a.hidden
     GH = a.info["gates"] * H
@@ -129,7 +177,7 @@ def recurrence_forward_cuda(**given) -> None:
     dense(given["last"], a.info["states"], B, H)[:] = torch.stack(state)
 
 
-def recurrence_backward_cuda(**given) -> None:
+def recurrence_backward(**given) -> None:
     a = Arrays(given)
     B, T, H = a.batch, a.steps, a.hidden
     S, K, GH = a.info["states"], a.info["vectors"], a.info["gates"] * H

@@ -13,6 +13,7 @@ pybind11::object exception_of(const Error& error);  // a TsmError
 
 void bind_errors(pybind11::module_& m);    // TsmError
 void bind_training(pybind11::module_& m);  // the recurrence on raw addresses
+void bind_launches(pybind11::module_& m);  // layers on a GPU, described once; only with CUDA
 void bind_runtime(pybind11::module_& m);   // Model and Stream on numpy arrays
 void bind_bench(pybind11::module_& m);     // the C++ side of tsm-bench
 void refuse_halves(pybind11::module_& m);  // to be called after all classes are bound

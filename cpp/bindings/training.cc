@@ -1,4 +1,5 @@
-// Bindings for training a layer: arrays are passed as raw addresses, and arguments by name.
+// Bindings for training a layer: arrays are passed as raw addresses, and arguments by name. Those
+// of layers on a GPU are in launches.cc.
 //
 // This file depends on neither torch nor numpy: arrays are passed as integers (data_ptr()), so that
 // one build works with every version of both. Callers check dtype, device and shape first
@@ -20,9 +21,10 @@
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "kernels/layer.h"
+#include "layer_names.h"
 #ifdef TSM_WITH_CUDA
+#include "kernels/cuda/train/products.h"
 #include "kernels/cuda/train/recurrence.h"
-#include "kernels/cuda/train/strided_copies.h"
 #endif
 
 namespace py = pybind11;
@@ -35,20 +37,6 @@ using Address = uintptr_t;
 template <class T = void>
 T* at(Address address) {
   return reinterpret_cast<T*>(address);
-}
-
-tsm::DType dtype_named(const std::string& name) {
-  if (name == "float32") return tsm::DType::kFloat32;
-  if (name == "float64") return tsm::DType::kFloat64;
-  if (name == "bfloat16") return tsm::DType::kBFloat16;
-  throw tsm::Error("dtype '" + name + "'; accepted: float32, float64, bfloat16");
-}
-
-void check_constants(const std::string& cell, const std::vector<double>& constants) {
-  const int wanted = tsm::compiled_cell(cell).constants;
-  if (int(constants.size()) != wanted)
-    throw tsm::Error("cell '" + cell + "' takes " + std::to_string(wanted) + " constants, got " +
-                     std::to_string(constants.size()));
 }
 
 py::dict describe(const tsm::CellInfo& c) {
@@ -177,11 +165,6 @@ void layer_backward(const std::string& cell, const std::string& dtype_name,
 }
 
 #ifdef TSM_WITH_CUDA
-int64_t workspace_cuda(const std::string& cell, const std::string& dtype, int device, int64_t batch,
-                       int64_t hidden, bool backward) {
-  return tsm::recurrence_cuda_workspace(cell, dtype_named(dtype), device, batch, hidden, backward);
-}
-
 std::pair<std::string, double> plan_cuda(const std::string& cell, const std::string& dtype,
                                          int device, int64_t batch, int64_t hidden, bool backward) {
   const tsm::PlanInWords plan =
@@ -198,93 +181,6 @@ std::string take_plan_cuda(const std::string& cell, const std::string& dtype, in
 std::string path_cuda(int device) { return tsm::recurrence_cuda_path(device); }
 
 void pretend_cuda(const std::string& like) { tsm::recurrence_cuda_pretend(like); }
-
-void forward_cuda(const std::string& cell, const std::string& dtype,
-                  const std::vector<double>& constants, int64_t batch, int64_t steps,
-                  int64_t hidden, int64_t pitch, int64_t y_step, bool tf32, Address zx,
-                  Address weight_h, Address state, Address vectors, Address dt, Address lengths,
-                  Address y, Address last, Address z, Address saved_states, Address workspace,
-                  Address stream) {
-  check_constants(cell, constants);
-  tsm::RecurrenceForward r{};
-  r.shape = {batch, steps, hidden};
-  r.zx = at(zx);
-  r.weight_h = at(weight_h);
-  r.state = at(state);
-  r.vectors = at(vectors);
-  r.constants = constants.data();
-  r.dt = at(dt);
-  r.lengths = at<const int64_t>(lengths);
-  r.y = at(y);
-  r.last = at(last);
-  r.z = at(z);
-  r.saved_states = at(saved_states);
-  tsm::recurrence_forward_cuda(cell, dtype_named(dtype), r, pitch, y_step, tf32, at(workspace),
-                               stream);
-}
-
-void backward_cuda(const std::string& cell, const std::string& dtype,
-                   const std::vector<double>& constants, int64_t batch, int64_t steps,
-                   int64_t hidden, int64_t pitch, int64_t y_step, bool tf32, Address weight_h,
-                   Address vectors, Address dt, Address lengths, Address z, Address saved_states,
-                   Address grad_y, Address grad_last, Address grad_z, Address grad_state,
-                   Address grad_vectors, Address workspace, Address stream) {
-  check_constants(cell, constants);
-  tsm::RecurrenceBackward r{};
-  r.shape = {batch, steps, hidden};
-  r.weight_h = at(weight_h);
-  r.vectors = at(vectors);
-  r.constants = constants.data();
-  r.dt = at(dt);
-  r.lengths = at<const int64_t>(lengths);
-  r.z = at(z);
-  r.saved_states = at(saved_states);
-  r.grad_y = at(grad_y);
-  r.grad_last = at(grad_last);
-  r.grad_z = at(grad_z);
-  r.grad_state = at(grad_state);
-  r.grad_vectors = at(grad_vectors);
-  tsm::recurrence_backward_cuda(cell, dtype_named(dtype), r, pitch, y_step, tf32, at(workspace),
-                                stream);
-}
-
-// A copy of a three-dimensional array, float32 or bfloat16; strides are in elements. The fields are
-// passed by position, in the order of kStridedCopyFields, because one call takes a dozen such
-// copies.
-using Three = std::array<int64_t, 3>;
-using StridedCopy = std::tuple<Address, Address, bool, bool, double, Three, Three, Three, Three>;
-constexpr const char* kStridedCopyFields[] = {
-    "source",   "to",           "float32_source", "float32_to", "fill",
-    "to_shape", "source_shape", "source_strides", "to_strides"};
-
-tsm::cuda::StridedCopy strided_copy(const StridedCopy& fields) {
-  const auto& [source, to, float32_source, float32_to, fill, to_shape, source_shape, source_strides,
-               to_strides] = fields;
-  tsm::cuda::StridedCopy p;
-  p.from = at(source);
-  p.to = at(to);
-  p.from_float = float32_source;
-  p.to_float = float32_to;
-  p.fill = float(fill);
-  for (size_t d = 0; d < 3; ++d) {
-    tsm::require(to_shape[d] >= 0 && to_shape[d] <= INT32_MAX && source_shape[d] <= to_shape[d],
-                 "a copy is too large, or its source larger than its target");
-    p.size[d] = int32_t(to_shape[d]);
-    p.inside[d] = int32_t(source_shape[d]);
-    p.from_step[d] = source_strides[d];
-    p.to_step[d] = to_strides[d];
-  }
-  return p;
-}
-
-void run_copies(const std::vector<StridedCopy>& copies, Address stream) {
-  std::vector<tsm::cuda::StridedCopy> made;
-  made.reserve(copies.size());
-  for (const StridedCopy& copy : copies) made.push_back(strided_copy(copy));
-  constexpr size_t most = tsm::cuda::kMaxStridedCopies;
-  for (size_t i = 0; i < made.size(); i += most)
-    tsm::cuda::copy_strided(&made[i], int(std::min(most, made.size() - i)), stream);
-}
 
 #endif
 
@@ -401,27 +297,15 @@ void bind_training(py::module_& m) {
 #ifdef TSM_WITH_CUDA
   m.attr("with_cuda") = true;
   m.def("cuda_device_count", &tsm::cuda_device_count);
-  define(m, "recurrence_cuda_workspace", workspace_cuda,
-         {"cell", "dtype", "device", "batch", "hidden", "backward"});
   define(m, "recurrence_cuda_plan", plan_cuda,
          {"cell", "dtype", "device", "batch", "hidden", "backward"});
   define(m, "recurrence_cuda_path", path_cuda, {"device"});
   define(m, "recurrence_cuda_pretend", pretend_cuda, {"like"});
   define(m, "recurrence_cuda_take_plan", take_plan_cuda,
          {"cell", "dtype", "device", "batch", "hidden", "backward", "rank"});
-  define(m, "recurrence_forward_cuda", forward_cuda,
-         {"cell",    "dtype", "constants", "batch",    "steps",        "hidden",    "pitch",
-          "y_step",  "tf32",  "zx",        "weight_h", "state",        "vectors",   "dt",
-          "lengths", "y",     "last",      "z",        "saved_states", "workspace", "stream"});
-  define(
-      m, "recurrence_backward_cuda", backward_cuda,
-      {"cell",         "dtype",  "constants", "batch",   "steps",      "hidden",       "pitch",
-       "y_step",       "tf32",   "weight_h",  "vectors", "dt",         "lengths",      "z",
-       "saved_states", "grad_y", "grad_last", "grad_z",  "grad_state", "grad_vectors", "workspace",
-       "stream"});
-  m.attr("strided_copy_fields") = py::tuple(py::cast(
-      std::vector<std::string>(std::begin(kStridedCopyFields), std::end(kStridedCopyFields))));
-  define(m, "run_copies_cuda", run_copies, {"copies", "stream"});
+  m.def("has_products", &tsm::cuda::has_products);
+  m.def("plan_version", &tsm::recurrence_cuda_plan_version);
+  bind_launches(m);
 #else
   m.attr("with_cuda") = false;
   m.def("cuda_device_count", [] { return 0; });

@@ -43,9 +43,21 @@ def is_traced(tensors: Iterable[Tensor]) -> bool:
     return bool(torch._C._get_tracing_state()) or not _PLAIN.issuperset(map(type, tensors))
 
 
+def apply_function(function: type[torch.autograd.Function], *inputs: Any) -> Any:
+    """function.apply(*inputs) without the steps that only transforms of torch.func need. They cost as much as
+    an operator."""
+    return super(torch.autograd.Function, function).apply(*inputs)  # type: ignore[misc]
+
+
 def graph_is_retained() -> bool:
     """Inside a backward pass: whether another one may follow (retain_graph=True)."""
     return bool(torch._C._autograd._get_current_graph_task_keep_graph())
+
+
+def raw_stream(device: int) -> int:
+    """The current stream of a GPU, as the CUDA runtime knows it. torch.cuda.current_stream makes an object."""
+    found: int = torch._C._cuda_getCurrentRawStream(device)
+    return found
 
 
 def autocast_enabled(device: torch.device) -> bool:

@@ -38,26 +38,11 @@ _changed = frozenset(
 )
 
 
-def choose(
-    cell: type[Cell],
-    dtype: torch.dtype,
-    device: torch.device,
-    shape: tuple[int, int, int] | None = None,
-    traced: bool = False,
-) -> Route:
-    """The implementation for a layer whose matrix products use `dtype`. shape: B, T, H; None: any shape.
-
-    traced: B and T may be symbols. On a GPU the choice fixes B.
-    """
+def choose(cell: type[Cell], dtype: torch.dtype, device: torch.device) -> Route:
+    """The implementation for a layer whose matrix products use `dtype`."""
     if why := _why_reference(cell.name, dtype, device):
         return Route("reference", why)
-    if shape is not None and not traced and not (shape[0] and shape[1]):
-        return Route("reference", "x has no elements")
-    if device.type == "cpu":
-        return Route("layer_cpu")
-    if shape is None or layer_cuda.fits(cell.name, dtype, device, int(shape[0]), int(shape[2])):
-        return Route("layer_cuda")
-    return Route("reference", f"{shape[2]} units do not fit on the chip; cublasLt is not loaded")
+    return Route("layer_cpu" if device.type == "cpu" else "layer_cuda")
 
 
 @constant_for_compilers

@@ -6,8 +6,7 @@
     backward(call, needs, ..., saved, grad_y, grad_last, overwrite) -> Gradients
     saved_shapes(call, keep) -> dtype and shape of each array in `saved`
 
-and two constants: STACKED_STATES (`last` is one array [S,B,H], else one per state), READS_INPUTS (backward
-reads x, weights, h and y; otherwise `saved` holds everything it needs).
+and a constant: READS_INPUTS (backward reads x, weights, h and y; otherwise `saved` holds everything it needs).
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from torch import Tensor
 
 class LayerCall(NamedTuple):
     cell: str
-    constants: list[float]
+    constants: tuple[float, ...]
     dtype: torch.dtype
     """The dtype of the matrix products and of y."""
     shape: tuple[int, int, int, int]

@@ -12,7 +12,6 @@ from .checks import expect, expect_rest
 from .contract import Gradients, LayerCall
 from .core import DTYPES, _core, address, cell_info, empty, rows_of_u, saved_state_count
 
-STACKED_STATES = False
 READS_INPUTS = True
 
 

@@ -1,7 +1,8 @@
 """A layer in the compiled core on a GPU, in one call per chunk and direction.
 
 The core's planner chooses how it runs: one launch runs the whole chunk, with U or a part of it on the chip, or
-each step is one product and one launch. A cell without U takes one launch.
+each step is one product and one launch. A cell without U takes one launch. The launches of a call (copies,
+products, the recurrence) are described once for each kind of call (`_forward`, `_backward`) and kept.
 
 Layout (cpp/src/kernels/cuda/train has the kernels):
 
@@ -11,29 +12,36 @@ Layout (cpp/src/kernels/cuda/train has the kernels):
   after the initial h of the row.
 - Widths (H' and D) are rounded up to 16 bytes, since products of other widths are several times slower. Padding
   units have zero weights to and from all other units, so they do not affect the result.
+- `kept`, one piece of memory: W with the bias, U, the values of the vectors, the states before each step, z.
 - z overwrites W x, and dz overwrites z if backward may do so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from typing import NamedTuple
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..cells import get_cell
+from ..common.torch_private import raw_stream
 from .checks import expect, expect_rest
 from .contract import Gradients, LayerCall
-from .core import DTYPES, _core, address, cell_info, rows_of_u, saved_state_count
+from .core import DTYPES, _core, cell_info, rows_of_u, saved_state_count
+from .sketch import COPIED, Kind, Sketch, block_offsets
 
-STACKED_STATES = True
 READS_INPUTS = False
 UNIT_MULTIPLE = 8  # the kernels and fast matrix products read 16 bytes at a time
-COPIED = (torch.float32, torch.bfloat16)
 OLDEST = (8, 0)
 """The oldest compute capability that the kernels are compiled for."""
+KINDS_OF_CALLS = 1024
+"""How many descriptions are kept, in each direction."""
+View = tuple[tuple[int, ...], tuple[int, ...], int]
+"""Size, strides and offset."""
+Given = tuple[torch.dtype, tuple[int, ...], tuple[int, ...]]
+"""Dtype, shape and strides of an array of the caller."""
 
 
 def why_not(dtype: torch.dtype, device: torch.device) -> str:
@@ -48,30 +56,33 @@ def why_not(dtype: torch.dtype, device: torch.device) -> str:
             return "compute capability {}.{}; the kernels need {}.{} or newer".format(
                 *found, *OLDEST
             )
+        if not _core.cuda_device_count():
+            return "the compiled core cannot use the driver"
         if not _core.recurrence_cuda_path(device=_ordinal(device)):
             return "this build has no code for compute capability {}.{}".format(*found)
+        if not _core.has_products():
+            return "torch has not loaded cublasLt, which computes the products"
     if dtype not in COPIED:
         names = ", ".join(DTYPES[kind] for kind in COPIED)
         return f"dtype {dtype} has no kernel on cuda (available: {names})"
     return ""
 
 
-@cache
-def fits(cell: str, dtype: torch.dtype, device: torch.device, batch: int, hidden: int) -> bool:
-    """Whether the core can run such a layer on this device, forward and backward."""
-    if not _core.cuda_device_count():
-        return False
-    if not get_cell(cell).gates_of("h"):
-        return True
-    sizes = (
-        _workspace_bytes(cell, dtype, device, batch, widened(hidden), b) for b in (False, True)
-    )
-    return all(size >= 0 for size in sizes)
-
-
 def widened(width: int) -> int:
     """The width rounded up to 16 bytes of bfloat16."""
     return -(-width // UNIT_MULTIPLE) * UNIT_MULTIPLE
+
+
+class _Forward(NamedTuple):
+    """What a call of forward allocates and runs."""
+
+    run: Any
+    rows: tuple[int, ...]
+    kept: int  # bytes
+    last: tuple[int, ...]
+    scratch: int  # bytes
+    y: View  # of rows
+    states: list[View]  # of last
 
 
 def forward(
@@ -86,49 +97,107 @@ def forward(
     lengths: Tensor | None,
     keep: bool,
 ) -> tuple[Tensor, list[Tensor], tuple[Tensor, ...]]:
-    """Returns y [B,T,H] as a strided view, [the last states [S,B,H]], and the arrays for backward if `keep`."""
-    batch, steps, inputs, hidden = call.shape
-    info = cell_info(call.cell)
-    blocks = (info["gates"], hidden)
-    check_inputs(call, x, weight_x, bias, weight_h, state, vectors, dt, lengths)
-    size_rows, size_w, size_u, size_states, size_z = (s for _, s in saved_shapes(call, True))
-    wide, deep = size_u[1], size_w[2]
-    rows, w, u = (x.new_empty(size, dtype=call.dtype) for size in (size_rows, size_w, size_u))
-    first = x.new_empty(info["states"], batch, wide, dtype=torch.float32)
-    copies = StridedCopies()
-    copies.add(rows[:, :, :deep], x, fill=1.0)
-    copies.add(rows[:, 0, deep:], state[0] if state else None)
-    copies.add(w[:, :, :inputs], weight_x.unflatten(0, blocks))
-    copies.add(w[:, :, inputs:], bias.unflatten(0, blocks)[..., None])
-    if len(u):
-        copies.add(u, weight_h.unflatten(0, blocks))
-    for i in range(info["states"]):
-        copies.add(first[i], state[i] if state else None)
-    packed = _packed_vectors(copies, call, vectors)
-    copies.run(x.device)
+    """Returns y [B,T,H] and the last states [B,H] as strided views, and the arrays for backward if `keep`."""
+    device, index = x.device, x.get_device()
+    sources = [_copyable(t, call.dtype) for t in (x, weight_x, bias, weight_h, *state)]
+    for source in sources:
+        if source.get_device() != index:
+            expect(x, "a weight or state", source, source.dtype, *source.shape)
+    if vectors is not None or dt is not None or lengths is not None:
+        expect_rest(call, x, vectors, dt, lengths)
+        dt, lengths = _dense(dt), _dense(lengths)
+    given = tuple([(t.dtype, t.shape, t.stride()) for t in sources])
+    rest = (vectors is not None, dt is not None, lengths is not None, keep)
+    made = _forward(call, index, _core.plan_version(), _tf32(call), given, *rest)
+    rows = torch.empty(made.rows, dtype=call.dtype, device=device)
+    kept = torch.empty(made.kept, dtype=torch.uint8, device=device)
+    last = torch.empty(made.last, dtype=torch.float32, device=device)
+    scratch = torch.empty(made.scratch, dtype=torch.uint8, device=device)
+    arrays = (*sources, vectors, dt, lengths, rows, kept, last, scratch)
+    made.run(tuple([0 if t is None else t.data_ptr() for t in arrays]), current_stream(device))
+    states = [last.as_strided(*view) for view in made.states]
+    return rows.as_strided(*made.y), states, (rows, kept) if keep else ()
 
-    z = (rows[..., :deep].flatten(0, 1) @ w.flatten(0, 1).t()).view(size_z)
-    last = torch.empty_like(first)
-    before = x.new_empty(size_states, dtype=torch.float32) if keep else None
-    recurrence_forward(
+
+@lru_cache(KINDS_OF_CALLS)
+def _forward(
+    call: LayerCall,
+    device: int,
+    plan_version: int,
+    tf32: bool,
+    given: tuple[Given, ...],
+    has_vectors: bool,
+    has_dt: bool,
+    has_lengths: bool,
+    keep: bool,
+) -> _Forward:
+    batch, steps, inputs, hidden = call.shape
+    info, sketch = cell_info(call.cell), Sketch(device)
+    x, weight_x, bias, weight_h, *state = (sketch.array(*like) for like in given)
+    check_inputs(call, x, weight_x, bias, weight_h, state)
+    values = (torch.float32, (info["vectors"], hidden))
+    vectors = sketch.optional(values if has_vectors else None)
+    dt, lengths = _dt_and_lengths(sketch, call, has_dt, has_lengths)
+    rows = sketch.array(*_rows(call))
+    wide, deep = widened(hidden), widened(inputs + 1)
+    w, u, packed, z, *before = sketch.block(_kept(call, keep))
+    last = sketch.array(torch.float32, (info["states"], batch, wide))
+    (first,) = sketch.scratch([(torch.float32, last.shape)])
+
+    blocks = (info["gates"], hidden)
+    sketch.copy(rows[:, :, :deep], x, fill=1.0)
+    sketch.copy(rows[:, 0, deep:], state[0] if state else None)
+    sketch.copy(w[:, :, :inputs], weight_x.unflatten(0, blocks))
+    sketch.copy(w[:, :, inputs:], bias.unflatten(0, blocks)[..., None])
+    if len(u):
+        sketch.copy(u, weight_h.unflatten(0, blocks))
+    for i in range(info["states"]):
+        sketch.copy(first[i], state[i] if state else None)
+    if vectors is not None:
+        sketch.copy(packed, vectors, fill=1.0)
+    sketch.run_copies()
+    sketch.product(rows[..., :deep].flatten(0, 1), w.flatten(0, 1).t(), z.flatten(0, 1), tf32)
+    sketch.recurrence(
         call.cell,
+        call.dtype,
         call.constants,
         (batch, steps, wide),
         pitch=steps + 1,
         y_step=deep + wide,
-        zx=z,
-        weight_h=u,
-        state=first,
-        vectors=packed,
-        dt=_dense(dt),
-        lengths=_dense(lengths),
-        y=rows[:, 1:, deep:],
-        last=last,
-        z=z if keep else None,
-        saved_states=before,
+        tf32=tf32,
+        backward=False,
+        arrays={
+            "zx": z,
+            "weight_h": u if len(u) else None,
+            "state": first,
+            "vectors": packed if has_vectors else None,
+            "dt": dt,
+            "lengths": lengths,
+            "y": rows[:, 1:, deep:],
+            "last": last,
+            "z": z if keep else None,
+            "saved_states": before[0] if keep else None,
+        },
     )
-    saved = () if before is None else (rows, w, u, before, z)
-    return rows[:, 1:, deep : deep + hidden], [last[..., :hidden]], saved
+    return _Forward(
+        sketch.launches.run,
+        tuple(rows.shape),
+        block_offsets(_kept(call, keep))[1],
+        tuple(last.shape),
+        sketch.scratch_bytes,
+        _view(rows[:, 1:, deep : deep + hidden]),
+        [_view(last[i, :, :hidden]) for i in range(info["states"])],
+    )
+
+
+class _Backward(NamedTuple):
+    """What a call of backward allocates and runs."""
+
+    run: Any
+    gradients: list[Kind | None]  # of x, weight_x, bias, weight_h
+    dz: int  # bytes; 0: dz overwrites z
+    sums: tuple[int, ...]
+    scratch: int  # bytes
 
 
 def backward(
@@ -147,72 +216,166 @@ def backward(
     grad_last: Sequence[Tensor | None],
     overwrite: bool,
 ) -> Gradients:
-    """Gradients in the layer's dtype. overwrite: dz may overwrite the saved z."""
+    """Gradients in the dtypes of the inputs. overwrite: dz may overwrite the saved z."""
+    batch, steps, _, hidden = call.shape
+    rows, kept = saved
+    device, states = rows.device, len(grad_last)
+    expect(rows, "grad_y", grad_y, call.dtype, batch, steps, hidden)
+    for grad in grad_last:
+        expect(rows, "the gradient of a state", grad, torch.float32, batch, hidden)
+    grads = [None if g is None else _copyable(g, g.dtype) for g in (grad_y, *grad_last)]
+    direct = grads[0] is not None and hidden % 2 == 0 and _is_dense(grads[0])
+    dt, lengths = _dense(dt), _dense(lengths)
+    given = tuple([None if g is None else (g.dtype, g.shape, g.stride()) for g in grads])
+    rest = (direct, vectors is not None, dt is not None, lengths is not None, overwrite)
+    version = _core.plan_version()
+    made = _backward(call, rows.get_device(), version, _tf32(call), tuple(needs[:4]), given, *rest)
+    found = [
+        None if kind is None else torch.empty(kind[1], dtype=kind[0], device=device)
+        for kind in made.gradients
+    ]
+    dz = torch.empty(made.dz, dtype=torch.uint8, device=device) if made.dz else None
+    sums = torch.empty(made.sums, dtype=torch.float32, device=device)
+    scratch = torch.empty(made.scratch, dtype=torch.uint8, device=device)
+    arrays = (rows, kept, dz, *grads, dt, lengths, *found, sums, scratch)
+    made.run(tuple([0 if t is None else t.data_ptr() for t in arrays]), current_stream(device))
+    of_vectors = None if vectors is None else sums[states:].sum(1)[:, :hidden].flatten()
+    grad_x, grad_w, grad_b, grad_u = found
+    return Gradients(grad_x, grad_w, grad_b, grad_u, sums[:states, :, :hidden], of_vectors)
+
+
+@lru_cache(KINDS_OF_CALLS)
+def _backward(
+    call: LayerCall,
+    device: int,
+    plan_version: int,
+    tf32: bool,
+    needs: tuple[bool, ...],
+    given: tuple[Given | None, ...],
+    direct: bool,
+    has_vectors: bool,
+    has_dt: bool,
+    has_lengths: bool,
+    overwrite: bool,
+) -> _Backward:
+    """direct: the kernel reads grad_y itself."""
     batch, steps, inputs, hidden = call.shape
-    rows, w, u, before, z = saved
-    gates, wide, deep = w.shape
-    (of_last,) = grad_last
-    expect(z, "grad_y", grad_y, call.dtype, batch, steps, hidden)
-    info = cell_info(call.cell)
-    expect(z, "the gradient of the states", of_last, torch.float32, info["states"], batch, hidden)
-    copies = StridedCopies()
-    packed = _packed_vectors(copies, call, vectors)
-    if grad_y is not None and (hidden % 2 or not _is_dense(grad_y)):
-        grad_y = copies.widened(grad_y, wide)
-    if of_last is not None and (hidden != wide or not _is_dense(of_last)):
-        of_last = copies.widened(of_last, wide)
-    copies.run(z.device)
-    dz = z if overwrite else torch.empty_like(z)
-    grad_state = before.new_empty(info["states"], batch, wide)
-    by_row = before.new_empty(info["vectors"], batch, wide)
-    recurrence_backward(
+    info, sketch = cell_info(call.cell), Sketch(device)
+    gates, states, wide, deep = info["gates"], info["states"], widened(hidden), widened(inputs + 1)
+    rows = sketch.array(*_rows(call))
+    w, u, packed, z, before = sketch.block(_kept(call, True))
+    other = sketch.optional(None if overwrite else (z.dtype, z.shape))
+    dz = z if other is None else other
+    grad_y, *grad_last = map(sketch.optional, given)
+    dt, lengths = _dt_and_lengths(sketch, call, has_dt, has_lengths)
+    gradients = _gradient_kinds(call, needs)
+    grad_x, grad_w, grad_b, grad_u = map(sketch.optional, gradients)
+    sums = sketch.array(torch.float32, (states + info["vectors"], batch, wide))
+    read = rows[..., :deep] if grad_u is None else rows
+    padded_y, of_last, back, product = sketch.scratch(
+        [
+            (call.dtype, (0,) if direct or grad_y is None else (batch, steps, wide)),
+            (torch.float32, (states, batch, wide) if any(given[1:]) else (0,)),
+            (call.dtype, (batch, steps + 1, deep) if needs[0] else (0,)),
+            (call.dtype, (gates, wide, read.shape[2]) if any(needs[1:]) else (0,)),
+        ]
+    )
+    if grad_y is not None and not direct:
+        sketch.copy(padded_y, grad_y)
+    for i, grad in enumerate(grad_last if any(given[1:]) else ()):
+        sketch.copy(of_last[i], grad)
+    sketch.run_copies()
+    padded = None if grad_y is None else grad_y if direct else padded_y
+    sketch.recurrence(
         call.cell,
+        call.dtype,
         call.constants,
         (batch, steps, wide),
         pitch=steps + 1,
-        y_step=wide if grad_y is None else grad_y.shape[2],
-        weight_h=u,
-        vectors=packed,
-        dt=_dense(dt),
-        lengths=_dense(lengths),
-        z=z,
-        saved_states=before,
-        grad_y=grad_y,
-        grad_last=of_last,
-        grad_z=dz,
-        grad_state=grad_state,
-        grad_vectors=by_row,
+        y_step=wide if padded is None else padded.shape[2],
+        tf32=tf32,
+        backward=True,
+        arrays={
+            "weight_h": u if len(u) else None,
+            "vectors": packed if has_vectors else None,
+            "dt": dt,
+            "lengths": lengths,
+            "z": z,
+            "saved_states": before,
+            "grad_y": padded,
+            "grad_last": of_last if any(given[1:]) else None,
+            "grad_z": dz,
+            "grad_state": sums[:states],
+            "grad_vectors": sums[states:] if has_vectors else None,
+        },
     )
-    flat, copies = dz.flatten(0, 1), StridedCopies()
-    grad_x = grad_w = grad_b = grad_u = None
-    of_x, of_w, of_b, of_u = call.input_dtypes
-    if needs[0]:
-        back = (flat @ w.flatten(0, 1)).unflatten(0, (batch, steps + 1))
-        grad_x = copies.dense(back[:, :-1, :inputs], of_x)
-    if any(needs[1:4]):
-        read = rows if len(u) else rows[..., :deep]
-        product = (flat.t() @ read.flatten(0, 1)).unflatten(0, (gates, wide))[:, :hidden]
-        grad_w = copies.dense(product[..., :inputs], of_w).flatten(0, 1)
-        grad_b = copies.dense(product[..., inputs], of_b).flatten()
-        if len(u):
-            grad_u = copies.dense(product[..., deep : deep + hidden], of_u).flatten(0, 1)
-    copies.run(z.device)
-    of_vectors = None if vectors is None else by_row.sum(1)[:, :hidden].flatten()
-    return Gradients(grad_x, grad_w, grad_b, grad_u, grad_state[..., :hidden], of_vectors)
+    flat = dz.flatten(0, 1)
+    if grad_x is not None:
+        sketch.product(flat, w.flatten(0, 1), back.flatten(0, 1), tf32)
+        sketch.copy(grad_x, back[:, :-1, :inputs])
+    if any(needs[1:]):
+        sketch.product(flat.t(), read.flatten(0, 1), product.flatten(0, 1), tf32)
+        own = product[:, :hidden]
+        if grad_w is not None:
+            sketch.copy(grad_w.unflatten(0, (gates, hidden)), own[..., :inputs])
+        if grad_b is not None:
+            sketch.copy(grad_b.unflatten(0, (gates, hidden)), own[..., inputs])
+        if grad_u is not None:
+            sketch.copy(grad_u.unflatten(0, (gates, hidden)), own[..., deep : deep + hidden])
+    sketch.run_copies()
+    bytes_ = 0 if overwrite else z.numel() * z.dtype.itemsize
+    return _Backward(
+        sketch.launches.run, gradients, bytes_, tuple(sums.shape), sketch.scratch_bytes
+    )
 
 
-def saved_shapes(call: LayerCall, keep: bool) -> list[tuple[torch.dtype, tuple[int, ...]]]:
-    """The arrays that forward saves: rows, W with bias, U, the states before each step, z."""
-    if not keep:
-        return []
+def _gradient_kinds(call: LayerCall, needs: tuple[bool, ...]) -> list[Kind | None]:
+    """The gradients of x, weight_x, bias and weight_h; None for those that are not needed. If their dtype
+    cannot be copied to, they are in the layer's: autograd converts them."""
     batch, steps, inputs, hidden = call.shape
-    wide, deep, gates = widened(hidden), widened(inputs + 1), cell_info(call.cell)["gates"]
+    width = cell_info(call.cell)["gates"] * hidden
+    shapes: list[tuple[int, ...]] = [(batch, steps, inputs), (width, inputs), (width,)]
+    shapes.append((rows_of_u(call.cell, hidden), hidden))
+    kinds = [kind if kind in COPIED else call.dtype for kind in call.input_dtypes]
     return [
-        (call.dtype, (batch, steps + 1, deep + wide)),
+        (kind, shape) if need and shape[0] else None
+        for need, kind, shape in zip(needs, kinds, shapes, strict=True)
+    ]
+
+
+def saved_shapes(call: LayerCall, keep: bool) -> list[Kind]:
+    """The arrays that forward saves: `rows` and `kept`."""
+    return [_rows(call), (torch.uint8, (block_offsets(_kept(call, True))[1],))] if keep else []
+
+
+def _rows(call: LayerCall) -> Kind:
+    batch, steps, inputs, hidden = call.shape
+    return call.dtype, (batch, steps + 1, widened(inputs + 1) + widened(hidden))
+
+
+def _kept(call: LayerCall, keep: bool) -> list[Kind]:
+    """W with the bias, U, the values of the vectors, z; for backward also the states before each step."""
+    batch, steps, inputs, hidden = call.shape
+    wide, deep, info = widened(hidden), widened(inputs + 1), cell_info(call.cell)
+    gates = info["gates"]
+    kinds: list[Kind] = [
         (call.dtype, (gates, wide, deep)),
         (call.dtype, (gates if get_cell(call.cell).gates_of("h") else 0, wide, wide)),
-        (torch.float32, (saved_state_count(call.cell), batch, steps + 1, wide)),
+        (torch.float32, (info["vectors"], wide)),
         (call.dtype, (batch, steps + 1, gates * wide)),
+    ]
+    if keep:
+        kinds.append((torch.float32, (saved_state_count(call.cell), batch, steps + 1, wide)))
+    return kinds
+
+
+def _dt_and_lengths(
+    sketch: Sketch, call: LayerCall, has_dt: bool, has_lengths: bool
+) -> list[Tensor | None]:
+    dt, lengths = (torch.float32, call.shape[:2]), (torch.int64, call.shape[:1])
+    return [
+        sketch.optional(kind if given else None)
+        for kind, given in ((dt, has_dt), (lengths, has_lengths))
     ]
 
 
@@ -223,143 +386,69 @@ def check_inputs(
     bias: Tensor,
     weight_h: Tensor,
     state: Sequence[Tensor],
-    vectors: Tensor | None,
-    dt: Tensor | None,
-    lengths: Tensor | None,
 ) -> None:
-    """Checks shapes and devices. dtypes of x, weights and states may differ: strided copies convert them."""
-    batch, _, inputs, hidden = call.shape
+    """Checks shapes and devices. dtypes of x, weights and states may differ: copies convert them."""
+    batch, steps, inputs, hidden = call.shape
     width = cell_info(call.cell)["gates"] * hidden
+    expect(x, "x", x, x.dtype, batch, steps, inputs)
     expect(x, "weight_x", weight_x, weight_x.dtype, width, inputs)
     expect(x, "bias", bias, bias.dtype, width)
     expect(x, "weight_h", weight_h, weight_h.dtype, rows_of_u(call.cell, hidden), hidden)
     for one in state:
         expect(x, "a state", one, one.dtype, batch, hidden)
-    expect_rest(call, x, vectors, dt, lengths)
 
 
-def recurrence_forward(
+def recurrence_once(
     cell: str,
-    constants: list[float],
+    constants: Sequence[float],
     shape: tuple[int, int, int],
     pitch: int,
     y_step: int,
-    weight_h: Tensor,
-    **arrays: Tensor | None,
-) -> None:
-    """Runs only the recurrence. arrays: zx, state, vectors, dt, lengths, y, last, z (may be zx), saved_states.
-
-    shape: B, T, H. pitch: steps from one row of zx, y, z and saved_states to the next. y_step: elements from
-    one step of y to the next. dt and lengths are dense.
-    """
-    _launch(
-        _core.recurrence_forward_cuda,
-        False,
-        cell,
-        constants,
-        shape,
-        pitch,
-        y_step,
-        weight_h,
-        arrays,
-    )
-
-
-def recurrence_backward(
-    cell: str,
-    constants: list[float],
-    shape: tuple[int, int, int],
-    pitch: int,
-    y_step: int,
-    weight_h: Tensor,
-    **arrays: Tensor | None,
-) -> None:
-    """Runs only the recurrence. arrays: vectors, dt, lengths, z, saved_states, grad_y, grad_last, grad_z,
-    grad_state, grad_vectors.
-
-    grad_vectors is [K,B,H]; the caller sums over the batch. grad_y [B,T,y_step] is dense and may have fewer
-    units than H. The rows of the others are pitch steps apart. grad_z may be z; after step T it is 0.
-    """
-    _launch(
-        _core.recurrence_backward_cuda,
-        True,
-        cell,
-        constants,
-        shape,
-        pitch,
-        y_step,
-        weight_h,
-        arrays,
-    )
-
-
-def _launch(
-    kernel: Callable[..., None],
     backward: bool,
-    cell: str,
-    constants: list[float],
-    shape: tuple[int, int, int],
-    pitch: int,
-    y_step: int,
     weight_h: Tensor,
-    arrays: Mapping[str, Tensor | None],
+    **arrays: Tensor | None,
 ) -> None:
-    batch, steps, hidden = shape
-    device, dtype = weight_h.device, weight_h.dtype
-    with torch.cuda.device(device):
-        size = 0  # without U
-        if weight_h.numel():
-            size = _workspace_bytes(cell, dtype, device, batch, hidden, backward)
-        workspace = torch.empty(max(size, 16), dtype=torch.uint8, device=device)
-        kernel(
-            cell=cell,
-            dtype=DTYPES[dtype],
-            constants=constants,
-            batch=batch,
-            steps=steps,
-            hidden=hidden,
-            pitch=pitch,
-            y_step=y_step,
-            tf32=torch.backends.cuda.matmul.fp32_precision == "tf32",
-            weight_h=address(weight_h),
-            workspace=address(workspace),
-            stream=current_stream(device),
-            **{name: address(array) for name, array in arrays.items()},
-        )
+    """Runs only the recurrence, for measurements and checks. The arguments are those of Sketch.recurrence."""
+    arrays["weight_h"] = weight_h
+    sketch = Sketch(weight_h.get_device())
+    made = {
+        name: None if t is None else sketch.array(t.dtype, t.shape, t.stride())
+        for name, t in arrays.items()
+    }
+    sketch.scratch([])
+    tf32 = torch.backends.cuda.matmul.fp32_precision == "tf32"
+    dtype = weight_h.dtype
+    sketch.recurrence(cell, dtype, constants, shape, pitch, y_step, tf32, backward, made)
+    device = weight_h.device
+    scratch = torch.empty(sketch.scratch_bytes, dtype=torch.uint8, device=device)
+    given = [t for t in (*arrays.values(), scratch) if t is not None]
+    sketch.launches.run(tuple(t.data_ptr() for t in given), current_stream(device))
 
 
 def _ordinal(device: torch.device) -> int:
     return torch.cuda.current_device() if device.index is None else device.index
 
 
-def _workspace_bytes(
-    cell: str, dtype: torch.dtype, device: torch.device, batch: int, hidden: int, backward: bool
-) -> int:
-    """Scratch memory of a call; -1 if the kernel cannot run."""
-    return _core.recurrence_cuda_workspace(
-        cell=cell,
-        dtype=DTYPES[dtype],
-        device=_ordinal(device),
-        batch=batch,
-        hidden=hidden,
-        backward=backward,
-    )
+def _tf32(call: LayerCall) -> bool:
+    """Whether torch allows products of float32 to round to tf32."""
+    if call.dtype != torch.float32:
+        return False
+    return bool(torch.backends.cuda.matmul.fp32_precision == "tf32")
 
 
 def current_stream(device: torch.device) -> int:
-    return torch.cuda.current_stream(device).cuda_stream
+    return raw_stream(device.index)
 
 
-def _packed_vectors(
-    copies: StridedCopies, call: LayerCall, vectors: Tensor | None
-) -> Tensor | None:
-    """The values of the vectors [K, H']; 1 for padding units."""
-    if vectors is None:
-        return None
-    hidden = call.shape[3]
-    packed = vectors.new_empty(len(vectors) // hidden, widened(hidden))
-    copies.add(packed, vectors.view(-1, hidden), fill=1.0)
-    return packed
+def _view(tensor: Tensor) -> View:
+    return tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset())
+
+
+def _copyable(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """The tensor, or a copy of it that the core can read: float32 or bfloat16, no lazily negated view."""
+    if tensor.dtype not in COPIED:
+        tensor = tensor.to(dtype)
+    return tensor.resolve_neg() if tensor.is_neg() else tensor
 
 
 def _is_dense(tensor: Tensor) -> bool:
@@ -371,80 +460,3 @@ def _dense(tensor: Tensor | None) -> Tensor | None:
     if tensor is None or _is_dense(tensor):
         return tensor
     return tensor.resolve_neg().clone(memory_format=torch.contiguous_format)
-
-
-class _Copy(NamedTuple):
-    """The fields in the order of the core (checked below). Passing them by name would cost more than the
-    copy."""
-
-    source: int
-    to: int
-    float32_source: bool
-    float32_to: bool
-    fill: float
-    to_shape: tuple[int, int, int]
-    source_shape: tuple[int, int, int]
-    source_strides: tuple[int, int, int]
-    to_strides: tuple[int, int, int]
-
-
-if _core is not None and _core.with_cuda and _Copy._fields != _core.strided_copy_fields:
-    raise ImportError(f"the compiled core reads {_core.strided_copy_fields}; rebuild it")
-
-
-class StridedCopies:
-    """Collects many small copies and runs them in one launch. No two may write the same element."""
-
-    def __init__(self) -> None:
-        self._copies: list[_Copy] = []
-        self._alive: list[Tensor] = []  # tensors whose memory must stay alive until the launch
-
-    def add(self, to: Tensor, source: Tensor | None = None, fill: float = 0.0) -> None:
-        """Copies `source` to `to` and sets the elements of `to` outside `source` to `fill`. Both have the same
-        1 to 3 dimensions."""
-        if to.dtype not in COPIED:
-            raise ValueError(f"copy to {to.dtype}; accepted: float32, bfloat16")
-        if source is not None:
-            source = source if source.dtype in COPIED else source.to(to.dtype)
-            source = source.resolve_neg()
-        nothing = (0, 0, 0)
-        self._copies.append(
-            _Copy(
-                address(source),
-                address(to),
-                source is None or source.dtype == torch.float32,
-                to.dtype == torch.float32,
-                fill,
-                _three(to.shape, 1),
-                nothing if source is None else _three(source.shape, 1),
-                nothing if source is None else _three(source.stride(), 0),
-                _three(to.stride(), 0),
-            )
-        )
-        self._alive += [to] if source is None else [to, source]
-
-    def widened(self, source: Tensor, width: int) -> Tensor:
-        """A dense copy, zero-padded to that width. `run` fills it."""
-        to = source.new_empty(*source.shape[:-1], width)
-        self.add(to, source)
-        return to
-
-    def dense(self, source: Tensor, dtype: torch.dtype) -> Tensor:
-        """A dense copy in that dtype. If there is a copy kernel for the dtype, `run` fills it."""
-        if dtype not in COPIED:
-            return source.to(dtype, memory_format=torch.contiguous_format)
-        to = torch.empty(source.shape, dtype=dtype, device=source.device)
-        self.add(to, source)
-        return to
-
-    def run(self, device: torch.device) -> None:
-        """Launches the collected copies on the current stream and clears the list."""
-        if self._copies:
-            with torch.cuda.device(device):
-                _core.run_copies_cuda(copies=self._copies, stream=current_stream(device))
-        self._copies, self._alive = [], []
-
-
-def _three(sizes: Sequence[int], missing: int) -> tuple[int, int, int]:
-    i, j, k = (missing,) * (3 - len(sizes)) + tuple(sizes)
-    return i, j, k

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..cells import get_cell
 from ..common.torch_private import (
+    apply_function,
     graph_is_retained,
     has_tangent,
     is_traced,
@@ -29,7 +30,7 @@ from .contract import Gradients, LayerCall
 from .parameters import raw_gradients, values_of
 
 IMPLEMENTATIONS = {"layer_cpu": layer_cpu, "layer_cuda": layer_cuda}
-SAVED = 5
+SAVED = 3
 """The maximum number of arrays that an implementation may save for backward. The operator always returns this
 many; unused ones are empty."""
 
@@ -68,8 +69,8 @@ def run_function(
     """
     implementation = IMPLEMENTATIONS[route]
     fixed = _Fixed(implementation, call, links, dt, lengths, torch.is_grad_enabled())
-    y, *last = LayerFunction.apply(fixed, *inputs)
-    return y, [last[0][i] for i in range(len(last[0]))] if implementation.STACKED_STATES else last
+    y, *last = apply_function(LayerFunction, fixed, *inputs)
+    return y, last
 
 
 class _Fixed(NamedTuple):
@@ -84,10 +85,10 @@ class _Fixed(NamedTuple):
 
 
 class LayerFunction(torch.autograd.Function):
-    """Returns y, then the last states, one by one or stacked. B, T >= 1.
+    """Returns y, then the last states. B, T >= 1.
 
     Another operator around this function, such as a link, would cost as much as all the Python code here, so
-    stacking, casting and linking are done inside.
+    casting and linking are done inside.
     """
 
     @staticmethod
@@ -225,7 +226,7 @@ def layer_operator(
     dt: Tensor | None,
     lengths: Tensor | None,
     keep: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Returns y [B,T,H], the last states [S,B,H] and the arrays for backward. state [S,B,H], vectors [K,H]."""
     implementation, call = _described(cell, constants, dtype, x, weight_x, bias, weight_h, state)
     if not x.shape[0] or not x.shape[1]:
@@ -241,8 +242,7 @@ def layer_operator(
         shared or not y.is_contiguous()
     ):  # outputs share no memory and have the layout of the fake outputs
         y = y.clone(memory_format=torch.contiguous_format)
-    last = last[0].contiguous() if implementation.STACKED_STATES else torch.stack(last)
-    return y, last, *saved, *(y.new_empty(0) for _ in range(SAVED - len(saved)))
+    return y, torch.stack(last), *saved, *(y.new_empty(0) for _ in range(SAVED - len(saved)))
 
 
 @torch.library.custom_op("tsm::layer_backward", mutates_args=(), device_types=("cpu", "cuda"))
@@ -272,9 +272,7 @@ def backward_operator(
         found = Gradients(None, None, None, None, grad_last, None)
     else:
         implementation, call = _described(cell, constants, dtype, *inputs[:5])
-        of_last: Sequence[Tensor | None] = [grad_last]
-        if not implementation.STACKED_STATES:
-            of_last = [None] * len(state) if grad_last is None else list(grad_last)
+        of_last = [None] * len(state) if grad_last is None else list(grad_last)
         values = vectors.flatten() if vectors.numel() else None
         used = _checked(implementation, call, saved[: len(implementation.saved_shapes(call, True))])
         expect(x, "y", y, dtype, *call.shape[:2], call.shape[3])
@@ -313,9 +311,9 @@ def _described(
         )
     shape = (*x.shape, weight_h.shape[1])
     dtypes = (x.dtype, weight_x.dtype, bias.dtype, weight_h.dtype)
-    call = LayerCall(cell, list(constants), dtype, shape, dtypes)
+    call = LayerCall(cell, tuple(constants), dtype, shape, dtypes)
     expect(x, "state", state, call.state_dtype, len(get_cell(cell).states), shape[0], shape[3])
-    route = choose(get_cell(cell), dtype, x.device, (shape[0], shape[1], shape[3]), traced=True)
+    route = choose(get_cell(cell), dtype, x.device)
     if not route.fused:
         raise ValueError(route.why)
     return IMPLEMENTATIONS[route.name], call

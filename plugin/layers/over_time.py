@@ -56,7 +56,7 @@ class CellOverTime:
         self.widths = self.cell.widths(hidden_size, self.options)
         self.backend = backend
         self._check_backend(self.route(torch.float32, torch.device("cpu")))
-        self._constants = [float(self.options[name]) for name in self.cell.constants]
+        self._constants = tuple(float(self.options[name]) for name in self.cell.constants)
         vectors = self.cell.vectors
         self.learned_names = [f"{n}_raw" for n in vectors if self.options[n] is None]
         self.fixed_names = [n for n in vectors if self.options[n] is not None]
@@ -123,7 +123,7 @@ class CellOverTime:
             exact = _exact(weight_x)
             dt = check_dt(dt, self.cell, self.options, batch, steps, exact).to(x.device)
         dtype = _product_dtype(x)
-        route = self.route(dtype, x.device)  # for any shape; the actual shape is checked below
+        route = self.route(dtype, x.device)
         self._check_backend(route)
         if not route.fused:
             return self._run_reference(x, numbers, state, dt, lengths)
@@ -132,10 +132,8 @@ class CellOverTime:
         weights = list(numbers[:3])
         inputs = [x, *weights, *states, *numbers.raw]
         traced = needs_operator(inputs, dt)
-        if not traced:  # the operator chooses the route itself, unseen by the compiler
-            route = choose(self.cell, dtype, x.device, (batch, steps, self.hidden_size))
-            if not route.fused:  # x has no elements, or there is no cublasLt for a large U
-                return self._run_reference(x, numbers, state, dt, lengths)
+        if not traced and not (batch and steps):  # sizes may be symbols if it is traced
+            return self._run_reference(x, numbers, state, dt, lengths)
         dtypes = (x.dtype, *(weight.dtype for weight in weights))
         shape = (batch, steps, width, self.hidden_size)
         call = LayerCall(self.cell.name, self._constants, dtype, shape, dtypes)

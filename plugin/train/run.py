@@ -16,7 +16,7 @@ from ..archs import build_model, config_class, get_architecture
 from ..cells import get_cell
 from ..criterions import CRITERIONS
 from ..layers import Recurrent
-from ..layers.choose import Route, choose
+from ..layers.choose import Route
 from ..models import count_parameters
 from ..tasks import TASKS, Task
 from ..tasks.text import TextTask
@@ -193,15 +193,12 @@ def cpu_has_bf16() -> bool:
 
 
 def routes(model: torch.nn.Module, device: torch.device, bf16: bool) -> list[Route]:
-    """The implementation that runs each layer. On a GPU it is chosen for a batch of one row."""
+    """The implementation that runs each layer."""
     found = []
     for layer in model.modules():
         if isinstance(layer, Recurrent):
             dtype = torch.bfloat16 if bf16 else layer.weight_x.dtype
-            route = layer.route(dtype, device)
-            if route.fused:
-                route = choose(layer.cell, dtype, device, (1, 1, layer.hidden_size))
-            found.append(route)
+            found.append(layer.route(dtype, device))
     return found
 
 

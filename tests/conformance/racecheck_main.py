@@ -2,7 +2,7 @@
 
     compute-sanitizer --tool racecheck --kernel-name kns=tsm python tests/conformance/racecheck_main.py
 
-The tests of the layer also need torch's matrix products, on which racecheck (of CUDA 13.0) itself fails.
+The tests of the layer also need cuBLAS's matrix products, on which racecheck (of CUDA 13.0) itself fails.
 Those tests check the numbers; here two runs must give the same bits. Grids are left out: see
 docs/internals/kernels_exchange.md.
 """
@@ -14,7 +14,8 @@ import sys
 import torch
 
 from tsm.plugin.layers.core import DTYPES, _core, saved_state_count
-from tsm.plugin.layers.layer_cuda import COPIED, recurrence_backward, recurrence_forward, widened
+from tsm.plugin.layers.layer_cuda import recurrence_once, widened
+from tsm.plugin.layers.sketch import COPIED
 
 CELL, CONSTANTS = "plstm", [0.001]
 # In bfloat16: U in registers, then clusters. In float32: a team of one block, and clusters of three sizes.
@@ -41,9 +42,10 @@ def both_directions(batch: int, steps: int, hidden: int, dtype: torch.dtype) -> 
     grad_state, grad_vectors = torch.zeros_like(state), torch.zeros(vectors, batch, hidden).cuda()
     how = (CELL, CONSTANTS, (batch, steps, hidden), steps, hidden)
     both = {"weight_h": u, "vectors": vector, "dt": dt, "lengths": lengths, "saved_states": before}
-    recurrence_forward(*how, **both, zx=zx, state=state, y=y, last=last, z=zx)
-    recurrence_backward(
+    recurrence_once(*how, False, **both, zx=zx, state=state, y=y, last=last, z=zx)
+    recurrence_once(
         *how,
+        True,
         **both,
         z=zx,
         grad_y=grad_y,

@@ -8,9 +8,10 @@ import torch
 
 import emulated_cuda
 from tolerances import assert_close
-from tsm.plugin.layers import Recurrent, layer_cuda, operator
+from tsm.plugin.layers import Recurrent, operator
 from tsm.plugin.layers.contract import LayerCall
 from tsm.plugin.layers.operator import layer_operator, run_function
+from tsm.plugin.layers.sketch import Sketch
 
 SHAPES = [(3, 5, 4, 8), (2, 4, 3, 11), (1, 1, 1, 1)]  # B, T, I, H
 
@@ -183,4 +184,5 @@ def test_the_operator_inside_autocast(representative_cell, routed):
 
 def test_copies_to_another_dtype_are_refused():
     with pytest.raises(ValueError, match="float16"):
-        layer_cuda.StridedCopies().add(torch.empty(3, dtype=torch.float16))
+        made = Sketch(0)
+        made.copy(made.array(torch.float16, (3,)))

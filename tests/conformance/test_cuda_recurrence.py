@@ -187,7 +187,9 @@ LIKE = ["8.0", "8.0,108,163", "8.9,142,99", "8.9,58,99", "12.0,170,99"]
 
 @pytest.fixture(params=LIKE)
 def other_device(request):
+    before = _core.plan_version()
     _core.recurrence_cuda_pretend(like=request.param)
+    assert _core.plan_version() > before, "launches with the old plans would be kept"
     yield
     _core.recurrence_cuda_pretend(like="")
 

@@ -71,7 +71,8 @@ void test(const tsm::CellInfo& cell, tsm::DType dtype, int64_t B, bool onward) {
   args.y = y.data;
   args.last = last.data;
   const auto forward = [&] {
-    tsm::recurrence_forward_cuda(cell.name, dtype, args, kT, kH, false, scratch.data, 0);
+    const tsm::RecurrenceSetup setup{cell.name, dtype, 0, B, kH, false, kT, kH, false, true, false};
+    tsm::RecurrenceCuda(setup).forward(args, scratch.data, 0);
   };
   const std::vector<char> nothing = y.read();
   fail_everywhere(onward, forward, [&] { return y.read() == nothing; });
@@ -81,7 +82,8 @@ void test(const tsm::CellInfo& cell, tsm::DType dtype, int64_t B, bool onward) {
   CHECK((y.read() == found && last.read() == states));
   int64_t bytes = -1;  // backward: its plan, by asking for its memory; small ones need none
   const auto backward = [&] {
-    bytes = tsm::recurrence_cuda_workspace(cell.name, dtype, 0, B, kH, true);
+    const tsm::RecurrenceSetup setup{cell.name, dtype, 0, B, kH, true, kT, kH, false, true, false};
+    bytes = tsm::RecurrenceCuda(setup).workspace();
   };
   fail_everywhere(onward, backward, [&] { return bytes == -1; });
   CHECK(bytes >= 0);

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 import emulated_cuda
-from tsm.plugin.cells import get_cell
 from tsm.plugin.layers import choose as chooser
 from tsm.plugin.layers import layer_cuda
 from tsm.plugin.layers.choose import choose
@@ -23,39 +22,31 @@ def capability(monkeypatch):
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: found)
         chooser._found_why.cache_clear()
-        layer_cuda.fits.cache_clear()
 
     yield set_to
     chooser._found_why.cache_clear()
-    layer_cuda.fits.cache_clear()
 
 
 def test_on_the_cpu(compiled_cell):
     for dtype in (torch.float32, torch.float64, torch.bfloat16):
-        assert choose(compiled_cell, dtype, CPU, (2, 3, 4)).name == "layer_cpu"
-    assert choose(compiled_cell, torch.float32, CPU, (2, 0, 4)).name == "reference"
+        assert choose(compiled_cell, dtype, CPU).name == "layer_cpu"
     assert "float16" in choose(compiled_cell, torch.float16, CPU).why
 
 
 def test_on_a_gpu(compiled_cell, capability):
     capability((9, 0))
-    assert choose(compiled_cell, torch.bfloat16, CUDA, (2, 3, 4)).name == "layer_cuda"
+    assert choose(compiled_cell, torch.bfloat16, CUDA).name == "layer_cuda"
     assert "float64" in choose(compiled_cell, torch.float64, CUDA).why
 
 
-def test_a_cell_without_u_on_a_gpu(capability, monkeypatch):
-    """It needs no product."""
+@pytest.mark.parametrize(
+    "missing, why", [("has_products", "cublasLt"), ("cuda_device_count", "driver")]
+)
+def test_on_a_gpu_without(compiled_cell, capability, monkeypatch, missing, why):
     capability((9, 0))
-    monkeypatch.setattr(layer_cuda._core, "recurrence_cuda_workspace", lambda **_: -1)
-    route = choose(get_cell("min_gru"), torch.bfloat16, CUDA, (2, 3, 4))
-    assert route.name == "layer_cuda" and not route.why
-
-
-def test_on_a_gpu_without_a_library_for_products(compiled_u_cell, capability, monkeypatch):
-    capability((9, 0))
-    monkeypatch.setattr(layer_cuda._core, "recurrence_cuda_workspace", lambda **_: -1)
-    route = choose(compiled_u_cell, torch.bfloat16, CUDA, (2, 3, 4))
-    assert route.name == "reference" and "4 units" in route.why
+    monkeypatch.setattr(layer_cuda._core, missing, lambda: 0)
+    route = choose(compiled_cell, torch.bfloat16, CUDA)
+    assert route.name == "reference" and why in route.why
 
 
 def test_on_a_gpu_older_than_the_kernels(compiled_cell, capability):

@@ -5,17 +5,35 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tsm.plugin.layers.layer_cuda import StridedCopies
+from tsm.plugin.layers.layer_cuda import current_stream
+from tsm.plugin.layers.sketch import Sketch
 
 pytestmark = pytest.mark.gpu
 
 BOTH = (torch.float32, torch.bfloat16)
 
 
+class Copies(Sketch):
+    """Copies between real tensors."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.tensors: list[torch.Tensor] = []
+
+    def add(self, *tensors: torch.Tensor, fill: float = 0.0) -> None:
+        self.tensors += tensors
+        self.copy(*(self.array(t.dtype, t.shape, t.stride()) for t in tensors), fill=fill)
+
+    def run(self) -> None:
+        self.run_copies()
+        addresses = tuple(t.data_ptr() for t in self.tensors)
+        self.launches.run(addresses, current_stream(torch.device("cuda", 0)))
+
+
 def test_all_at_once():
     """Copies between two dtypes in both directions, with 1 to 3 dimensions, strides, and a fill value outside
     the source."""
-    copies, expected = StridedCopies(), []
+    copies, expected = Copies(), []
     for source_dtype in BOTH:
         for dtype in BOTH:
             for shape in [(5,), (3, 7), (2, 3, 9), (2, 611)]:
@@ -27,7 +45,7 @@ def test_all_at_once():
                 want[..., 1 : shape[-1] + 3] = -1.0
                 want[..., 1 : shape[-1] + 1] = source.to(dtype)
                 expected.append((room, want))
-    copies.run(torch.device("cuda", 0))
+    copies.run()
     assert all(torch.equal(found, want) for found, want in expected)
 
 
@@ -40,32 +58,32 @@ def test_even_widths_from_aligned_memory(source_dtype, width):
     want = room.clone()
     want[:, :, : width + 2] = -1.0
     want[:, :10, :width] = source.bfloat16()
-    copies = StridedCopies()
+    copies = Copies()
     copies.add(room[:, :, : width + 2], source, fill=-1.0)
-    copies.run(torch.device("cuda", 0))
+    copies.run()
     assert torch.equal(room, want)
 
 
-def test_other_dtypes_and_fills_alone():
+def test_fills_alone():
     to = torch.zeros(4, 3, device="cuda")
     ones = torch.zeros(6, device="cuda").bfloat16()
-    copies = StridedCopies()
-    copies.add(to, torch.arange(12, device="cuda").reshape(4, 3).half())
+    copies = Copies()
+    copies.add(to, torch.arange(12.0, device="cuda").reshape(4, 3))
     copies.add(ones, fill=1.0)
-    copies.run(torch.device("cuda", 0))
+    copies.run()
     assert torch.equal(to.flatten(), torch.arange(12.0, device="cuda"))
     assert torch.equal(ones, torch.ones_like(ones))
 
 
 def test_nothing_to_copy():
-    copies = StridedCopies()
-    copies.run(torch.device("cuda", 0))
+    copies = Copies()
+    copies.run()
     copies.add(torch.empty(0, 3, device="cuda"))
-    copies.run(torch.device("cuda", 0))
+    copies.run()
 
 
 def test_a_source_that_is_too_large():
-    copies = StridedCopies()
+    copies = Copies()
     copies.add(torch.empty(3, device="cuda"), torch.empty(4, device="cuda"))
     with pytest.raises(Exception, match="larger"):
-        copies.run(torch.device("cuda", 0))
+        copies.run()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 import torch
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -46,6 +47,29 @@ def test_has_tangent():
     with forward_ad.dual_level():
         assert not private.has_tangent([X])
         assert private.has_tangent([X, forward_ad.make_dual(X, torch.ones_like(X))])
+
+
+def test_apply_function():
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grad):
+            return 3 * grad
+
+    x = torch.ones(2, requires_grad=True)
+    y = private.apply_function(Double, x)
+    y.sum().backward()
+    assert torch.equal(y, 2 * X[:2]) and torch.equal(x.grad, 3 * X[:2])
+
+
+@pytest.mark.gpu
+def test_raw_stream():
+    for stream in (torch.cuda.current_stream(), torch.cuda.Stream()):
+        with torch.cuda.stream(stream):
+            assert private.raw_stream(torch.cuda.current_device()) == stream.cuda_stream
 
 
 def test_is_transformed():

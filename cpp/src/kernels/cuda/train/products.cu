@@ -22,8 +22,10 @@ using Opaque = void*;
 using Status = int;  // 0: success
 enum Compute : int { kCompute32F = 68, kComputeTf32 = 77 };
 enum Operation : int32_t { kPlain = 0, kTransposed = 1 };
-enum DescriptorAttribute : int { kTransposeA = 3 };
-enum PreferenceAttribute : int { kMaxWorkspace = 1, kAlignmentOfA = 5 };  // then of B, C, D
+enum DescriptorAttribute : int { kTransposeA = 3, kTransposeB = 4 };
+// Alignments of B, C and D follow that of A.
+enum PreferenceAttribute : int { kMaxWorkspace = 1, kReductions = 3, kAlignmentOfA = 5 };
+constexpr uint32_t kReduceInFloat = 2;  // parts of a sum are added in the compute type
 struct Algorithm {
   uint64_t data[8];
 };
@@ -127,28 +129,34 @@ cudaDataType_t type_of(DType dtype) { return dtype == DType::kFloat32 ? CUDA_R_3
 
 bool has_products() { return library().complete; }
 
-// In columns: out^T [m,n] = w^T x^T. A is w: its columns are the rows of w.
+// In columns: out^T [m,n] = w^T x^T. A is w, B is x: their columns are the rows of w and x.
 struct Product::Described {
   const Library& lib = library();
   const Opaque handle = handle_of_device();
   Owned operation, a, b, d;
   Algorithm algorithm{};
+  size_t workspace = 0;
 
   explicit Described(const ProductShape& s)
       : operation(lib.create_descriptor, lib.destroy_descriptor,
                   s.tf32 && s.dtype == DType::kFloat32 ? kComputeTf32 : kCompute32F, CUDA_R_32F),
-        a(lib.create_layout, lib.destroy_layout, type_of(s.dtype), uint64_t(s.turned ? s.k : s.m),
-          uint64_t(s.turned ? s.m : s.k), s.turned ? s.k : s.m),
-        b(lib.create_layout, lib.destroy_layout, type_of(s.dtype), uint64_t(s.k), uint64_t(s.n),
-          s.x_step),
+        a(lib.create_layout, lib.destroy_layout, type_of(s.dtype), uint64_t(s.w_turned ? s.k : s.m),
+          uint64_t(s.w_turned ? s.m : s.k), s.w_step),
+        b(lib.create_layout, lib.destroy_layout, type_of(s.dtype), uint64_t(s.x_turned ? s.n : s.k),
+          uint64_t(s.x_turned ? s.k : s.n), s.x_step),
         d(lib.create_layout, lib.destroy_layout, type_of(s.out), uint64_t(s.m), uint64_t(s.n),
           s.out_step) {
-    const Operation turn = s.turned ? kTransposed : kPlain;
-    expect(lib.set_descriptor(operation, kTransposeA, &turn, sizeof turn), "transposition");
+    const auto set_turn = [&](DescriptorAttribute matrix, bool turned) {
+      const Operation turn = turned ? kTransposed : kPlain;
+      expect(lib.set_descriptor(operation, matrix, &turn, sizeof turn), "transposition");
+    };
+    set_turn(kTransposeA, s.w_turned);
+    set_turn(kTransposeB, s.x_turned);
     const Owned preference(lib.create_preference, lib.destroy_preference);
-    const uint64_t workspace = uint64_t(kWorkspace);
-    expect(lib.set_preference(preference, kMaxWorkspace, &workspace, sizeof workspace),
-           "workspace");
+    const uint64_t most = uint64_t(kWorkspace);
+    expect(lib.set_preference(preference, kMaxWorkspace, &most, sizeof most), "workspace");
+    expect(lib.set_preference(preference, kReductions, &kReduceInFloat, sizeof kReduceInFloat),
+           "reductions");
     const uint32_t alignment = 16;
     for (int matrix = 0; matrix < 4; ++matrix)
       expect(lib.set_preference(preference, PreferenceAttribute(kAlignmentOfA + matrix), &alignment,
@@ -159,18 +167,20 @@ struct Product::Described {
     expect(lib.find(handle, operation, a, b, d, d, preference, 1, &best, &found), "no algorithm");
     expect(found == 1 ? best.state : -1, "no algorithm");
     algorithm = best.algorithm;
+    workspace = best.workspace;
   }
 };
 
 Product::Product(const ProductShape& shape) : described_(std::make_unique<Described>(shape)) {}
 Product::~Product() = default;
+int64_t Product::workspace() const { return int64_t(described_->workspace); }
 
 void Product::run(const void* x, const void* w, const void* added, void* out, void* workspace,
                   uintptr_t stream) const {
   const Described& p = *described_;
   const float alpha = 1, beta = added ? 1 : 0;
   expect(p.lib.multiply(p.handle, p.operation, &alpha, w, p.a, x, p.b, &beta, added ? added : out,
-                        p.d, out, p.d, &p.algorithm, workspace, size_t(kWorkspace),
+                        p.d, out, p.d, &p.algorithm, workspace, p.workspace,
                         reinterpret_cast<cudaStream_t>(stream)),
          "a product");
 }

@@ -1,6 +1,8 @@
+#include <atomic>
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <tuple>
 
 #include "cells/generated/all.h"
@@ -107,13 +109,16 @@ class Plans {
            const Plan& plan) {
     const std::lock_guard<std::mutex> lock(mutex_);
     made_[key(device, kernels, layer)] = plan;
+    ++version_;
   }
   void pretend(const std::string& like) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!like.empty()) team::pretended({132, 232448, 9, 16}, like);  // throws if it is not accepted
     pretended_device() = like;
     made_.clear();
+    ++version_;
   }
+  int64_t version() const { return version_; }
 
  private:
   using Key = std::tuple<int, std::string, int, int64_t, int64_t, bool>;
@@ -123,6 +128,7 @@ class Plans {
 
   std::mutex mutex_;
   std::map<Key, Plan> made_;
+  std::atomic<int64_t> version_{0};
 };
 
 Plans& plans() {
@@ -146,34 +152,18 @@ std::string in_words(const Plan& p) {
          n(p.stages) + streamed + ", shared KB " + n(p.shared_bytes >> 10);
 }
 
-// Launches the teams of a plan over all rows of the batch, or the steps.
-template <class Args, class Steps>
-void run(const Args& args, int64_t pitch, int64_t y_step, bool tf32, const Kernels& kernels,
-         DType dtype, bool backward, void (*kernel)(const TeamLaunch<Args>&), const Steps& steps,
-         void* workspace, uintptr_t stream) {
-  const RecurrenceShape& shape = args.shape;
-  require(shape.H % 8 == 0, "H is not a multiple of 8");
-  require(pitch >= shape.T, "the pitch is less than T");
-  require(y_step % 2 == 0 && (backward || y_step >= shape.H), "y's steps are odd, or less than H");
-  if (shape.B == 0) return;
-  const auto run_steps = [&] {
-    steps(kernels.steps, dtype, args, pitch, y_step, tf32, workspace, stream);
-  };
-  if (!args.weight_h) return run_steps();
-  int device = 0;
-  cuda::check(cudaGetDevice(&device), "no device");
-  const team::LayerShape layer{shape.B, shape.H, kernels.gates, backward, bytes_of(dtype)};
-  const Plan plan = plans().of(device, kernels, layer);
-  require(plan.members > 0, "the layer does not fit on the chip");
-  if (plan.exchange == Exchange::kSteps) return run_steps();
+// Launches the teams of a plan over all rows of the batch.
+template <class Args>
+void run_teams(const Args& args, const RecurrenceSetup& setup, const Plan& plan,
+               void (*kernel)(const TeamLaunch<Args>&), void* workspace, uintptr_t stream) {
   char* matrix = static_cast<char*>(workspace);
   char* exchange = matrix + plan.matrix_bytes();
   auto* counters = reinterpret_cast<uint32_t*>(exchange + plan.exchange_bytes());
-  for (int64_t row = 0; row < shape.B; row += int64_t(plan.teams) * plan.rows) {
+  for (int64_t row = 0; row < setup.B; row += int64_t(plan.teams) * plan.rows) {
     if (plan.exchange == Exchange::kGrid)
       cuda::check(cudaMemsetAsync(counters, 0, size_t(plan.counter_bytes()), cudaStream_t(stream)),
                   "clearing counters");
-    kernel({plan, args, pitch, y_step, row, matrix, exchange, counters, stream});
+    kernel({plan, args, setup.pitch, setup.y_step, row, matrix, exchange, counters, stream});
   }
 }
 
@@ -184,13 +174,69 @@ int cuda_device_count() {
   return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
 }
 
-int64_t recurrence_cuda_workspace(const std::string& cell, DType dtype, int device, int64_t B,
-                                  int64_t H, bool backward) {
-  const CellKernels& kernels = kernels_named(cell);
-  const Plan plan = plans().of(device, kernels, {B, H, kernels.gates, backward, bytes_of(dtype)});
-  if (plan.members == 0) return -1;
-  if (plan.exchange == Exchange::kSteps) return steps_workspace(kernels, dtype, B, H, backward);
-  return plan.matrix_bytes() + plan.exchange_bytes() + plan.counter_bytes();
+struct RecurrenceCuda::Prepared {
+  const RecurrenceSetup setup;
+  const Kernels& kernels;
+  Plan plan{};
+  std::optional<Steps> steps;  // without teams
+
+  explicit Prepared(const RecurrenceSetup& s) : setup(s), kernels(kernels_named(s.cell)) {
+    require(s.H % 8 == 0, "H is not a multiple of 8");
+    require(s.y_step % 2 == 0 && (s.backward || s.y_step >= s.H),
+            "y's steps are odd, or less than H");
+    if (s.has_u) {
+      plan =
+          plans().of(s.device, kernels, {s.B, s.H, kernels.gates, s.backward, bytes_of(s.dtype)});
+      require(plan.members > 0,
+              "U does not fit on the chip and cublasLt is not loaded, or there is no code for the "
+              "device");
+    }
+    if (!s.has_u || plan.exchange == Exchange::kSteps) {
+      const cuda::DeviceGuard guard(s.device);
+      steps.emplace(kernels.steps, s);
+    }
+  }
+
+  template <class Args>
+  void check(const Args& args) const {
+    const auto [B, T, H, _] = args.shape;
+    require(B == setup.B && H == setup.H && setup.pitch >= T, "another shape than that set up");
+    require((args.weight_h != nullptr) == setup.has_u, "weight_h is missing, or not set up");
+  }
+};
+
+void on_device(int device, const std::function<void()>& work) {
+  const cuda::DeviceGuard guard(device);
+  work();
+}
+
+RecurrenceCuda::RecurrenceCuda(const RecurrenceSetup& setup)
+    : prepared_(std::make_unique<const Prepared>(setup)) {}
+RecurrenceCuda::~RecurrenceCuda() = default;
+
+int64_t RecurrenceCuda::workspace() const {
+  const Prepared& p = *prepared_;
+  if (p.steps) return p.steps->workspace();
+  return p.plan.matrix_bytes() + p.plan.exchange_bytes() + p.plan.counter_bytes();
+}
+
+void RecurrenceCuda::forward(const RecurrenceForward& args, void* workspace,
+                             uintptr_t stream) const {
+  const Prepared& p = *prepared_;
+  p.check(args);
+  require((args.z != nullptr) == p.setup.keeps_z, "z is missing, or not set up");
+  if (args.shape.B == 0) return;
+  if (p.steps) return p.steps->forward(args, workspace, stream);
+  run_teams(args, p.setup, p.plan, p.kernels.forward, workspace, stream);
+}
+
+void RecurrenceCuda::backward(const RecurrenceBackward& args, void* workspace,
+                              uintptr_t stream) const {
+  const Prepared& p = *prepared_;
+  p.check(args);
+  if (args.shape.B == 0) return;
+  if (p.steps) return p.steps->backward(args, workspace, stream);
+  run_teams(args, p.setup, p.plan, p.kernels.backward, workspace, stream);
 }
 
 PlanInWords recurrence_cuda_plan(const std::string& cell, DType dtype, int device, int64_t B,
@@ -229,20 +275,6 @@ std::string recurrence_cuda_take_plan(const std::string& cell, DType dtype, int 
   return in_words(plan);
 }
 
-void recurrence_forward_cuda(const std::string& cell, DType dtype, const RecurrenceForward& a,
-                             int64_t pitch, int64_t y_step, bool tf32, void* workspace,
-                             uintptr_t stream) {
-  const Kernels& kernels = kernels_named(cell);
-  run(a, pitch, y_step, tf32, kernels, dtype, false, kernels.forward, steps_forward, workspace,
-      stream);
-}
-
-void recurrence_backward_cuda(const std::string& cell, DType dtype, const RecurrenceBackward& a,
-                              int64_t pitch, int64_t y_step, bool tf32, void* workspace,
-                              uintptr_t stream) {
-  const Kernels& kernels = kernels_named(cell);
-  run(a, pitch, y_step, tf32, kernels, dtype, true, kernels.backward, steps_backward, workspace,
-      stream);
-}
+int64_t recurrence_cuda_plan_version() { return plans().version(); }
 
 }  // namespace tsm

@@ -8,6 +8,8 @@
 // same input gives the same bits, because sums have a fixed order.
 #pragma once
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 
 #include "kernels/recurrence.h"
@@ -16,12 +18,6 @@ namespace tsm {
 
 // The number of devices that can run these kernels; 0 without a driver or a GPU.
 int cuda_device_count();
-
-// Bytes of 16-byte aligned scratch memory that a call needs; it need not be initialized. -1 if the
-// kernel cannot run: U does not fit on the chip, and there is no library for products (products.h);
-// or this build has no code for the device. For cells with U; others need none.
-int64_t recurrence_cuda_workspace(const std::string& cell, DType dtype, int device, int64_t B,
-                                  int64_t H, bool backward);
 
 // For measurements: the plan that calls for that cell and size use. words is "" if there is none;
 // step_us is its estimate, in microseconds per step of all rows.
@@ -46,16 +42,44 @@ void recurrence_cuda_pretend(const std::string& like);
 std::string recurrence_cuda_take_plan(const std::string& cell, DType dtype, int device, int64_t B,
                                       int64_t H, bool backward, int rank);
 
+// How often plans were replaced: whoever keeps a RecurrenceCuda makes it anew if this has changed.
+int64_t recurrence_cuda_plan_version();
+
 // pitch: steps from one row of zx, y, z, saved_states and grad_z to the next, at least T; if it is
 // larger, grad_z of step T is set to 0. y_step: elements from one step of y or grad_y to the next,
 // a multiple of 8 for y if there is U, else even; at least H for y. grad_y may have fewer than H
-// units; the gradient of the others is 0. z may alias zx, and grad_z may alias z. weight_h may be
-// null if the cell has no U. tf32: as in steps.h.
-void recurrence_forward_cuda(const std::string& cell, DType dtype, const RecurrenceForward& args,
-                             int64_t pitch, int64_t y_step, bool tf32, void* workspace,
-                             uintptr_t stream);
-void recurrence_backward_cuda(const std::string& cell, DType dtype, const RecurrenceBackward& args,
-                              int64_t pitch, int64_t y_step, bool tf32, void* workspace,
-                              uintptr_t stream);
+// units; the gradient of the others is 0. z may alias zx, and grad_z may alias z.
+struct RecurrenceSetup {
+  std::string cell;
+  DType dtype;
+  int device;
+  int64_t B, H;
+  bool backward;
+  int64_t pitch, y_step;
+  bool tf32;     // in float32, U and h (dz) may be rounded to tf32 for the products of single steps
+  bool has_u;    // false: weight_h is null
+  bool keeps_z;  // forward: z is given
+};
+
+// Runs `work` with the device current, and then makes the caller's device current again.
+void on_device(int device, const std::function<void()>& work);
+
+// One direction of a layer's recurrence: its kernel, plan and products are looked up once. Calls
+// allocate nothing on the host. The device must be current.
+class RecurrenceCuda {
+ public:
+  explicit RecurrenceCuda(const RecurrenceSetup& setup);
+  ~RecurrenceCuda();
+  RecurrenceCuda(const RecurrenceCuda&) = delete;
+  RecurrenceCuda& operator=(const RecurrenceCuda&) = delete;
+
+  int64_t workspace() const;  // bytes of 16-byte aligned scratch memory
+  void forward(const RecurrenceForward& args, void* workspace, uintptr_t stream) const;
+  void backward(const RecurrenceBackward& args, void* workspace, uintptr_t stream) const;
+
+ private:
+  struct Prepared;
+  const std::unique_ptr<const Prepared> prepared_;
+};
 
 }  // namespace tsm

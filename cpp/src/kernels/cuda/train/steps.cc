@@ -1,9 +1,9 @@
 #include "kernels/cuda/train/steps.h"
 
+#include <algorithm>
 #include <type_traits>
 
 #include "core/error.h"
-#include "kernels/cuda/train/products.h"
 #include "kernels/cuda/train/strided_copies.h"
 
 namespace tsm {
@@ -17,14 +17,13 @@ int64_t bytes_of(DType dtype) { return dtype == DType::kFloat32 ? 4 : 2; }
 
 // Offsets in the workspace, in bytes.
 struct Scratch {
-  int64_t product = 0, second, products, end;  // second: the first h as D, or dq
+  int64_t product = 0, second, products;  // second: the first h as D, or dq; products: the last
 
   Scratch(const CellInfo& cell, DType dtype, int64_t B, int64_t H, bool backward) {
     const auto rounded = [](int64_t bytes) { return (bytes + 255) / 256 * 256; };
     second = rounded(B * H * 4 * (backward ? 1 : cell.gates));
     const int64_t h = dtype == DType::kFloat32 ? 0 : B * H * bytes_of(dtype);
     products = second + rounded(backward ? B * H * 4 * cell.prepared : h);
-    end = products + Product::kWorkspace;
   }
 };
 
@@ -52,38 +51,57 @@ const void* first_h(const RecurrenceForward& a, DType dtype, void* copy, uintptr
 
 }  // namespace
 
-int64_t steps_workspace(const CellInfo& cell, DType dtype, int64_t B, int64_t H, bool backward) {
-  return Scratch(cell, dtype, B, H, backward).end;
+Steps::Steps(const CellStepKernels& kernels, const RecurrenceSetup& s)
+    : setup_(s), kernels_(kernels) {
+  if (!s.has_u) return;
+  const int64_t width = kernels_.gates * s.H;
+  if (s.backward) {
+    next_.emplace(ProductShape{s.B, s.H, width, s.pitch * width, s.H, s.H, false, false, s.dtype,
+                               DType::kFloat32, s.tf32});
+    return;
+  }
+  require(s.y_step % 8 == 0, "y's steps are not a multiple of 8");
+  ProductShape shape{s.B,     width,
+                     s.H,     s.H,
+                     s.H,     s.keeps_z ? s.pitch * width : width,
+                     false,   true,
+                     s.dtype, s.keeps_z ? s.dtype : DType::kFloat32,
+                     s.tf32};
+  first_.emplace(shape);
+  shape.x_step = s.pitch * s.y_step;
+  next_.emplace(shape);
 }
 
-void steps_forward(const CellStepKernels& kernels, DType dtype, const RecurrenceForward& a,
-                   int64_t pitch, int64_t y_step, bool tf32, void* workspace, uintptr_t stream) {
-  const auto launch = dtype == DType::kFloat32 ? kernels.float32.forward : kernels.bfloat16.forward;
-  const auto [B, T, H, _] = a.shape;
+int64_t Steps::workspace() const {
+  if (!setup_.has_u) return 0;
+  const int64_t first = first_ ? first_->workspace() : 0;
+  return Scratch(kernels_, setup_.dtype, setup_.B, setup_.H, setup_.backward).products +
+         std::max(first, next_->workspace());
+}
+
+void Steps::forward(const RecurrenceForward& a, void* workspace, uintptr_t stream) const {
+  const DType dtype = setup_.dtype;
+  const int64_t B = setup_.B, H = setup_.H, pitch = setup_.pitch, y_step = setup_.y_step;
+  const auto launch =
+      dtype == DType::kFloat32 ? kernels_.float32.forward : kernels_.bfloat16.forward;
+  const int64_t T = a.shape.T;
   StepsLaunch<RecurrenceForward> step{a, pitch, y_step, 0, int(T), nullptr, nullptr, stream, false};
-  if (!a.weight_h || T == 0) return launch(step);
-  require(y_step % 8 == 0, "y's steps are not a multiple of 8");
-  const Scratch at(kernels, dtype, B, H, false);
+  if (!setup_.has_u || T == 0) return launch(step);
+  const Scratch at(kernels_, dtype, B, H, false);
   char* const scratch = static_cast<char*>(workspace);
   const void* h = first_h(a, dtype, scratch + at.second, stream);
-  const int64_t width = kernels.gates * H;
-  ProductShape shape{B, width, H, H, width, true, dtype, DType::kFloat32, tf32};
-  if (a.z) {  // the product writes z
-    shape.out = dtype;
-    shape.out_step = pitch * width;
+  const int64_t width = kernels_.gates * H;
+  if (a.z) {  // the product adds zx and writes z
     step.args.zx = a.z;
     step.args.z = nullptr;
   } else {
     step.product = reinterpret_cast<const float*>(scratch + at.product);
   }
   step.early = true;
-  const Product first(shape);
-  shape.x_step = pitch * y_step;
-  const Product next(shape);
   for (int t = 0; t < int(T); ++t) {
     const void* const added = a.z ? later(a.zx, t * width, dtype) : nullptr;
     void* const out = a.z ? later(a.z, t * width, dtype) : scratch + at.product;
-    (t == 0 ? first : next).run(h, a.weight_h, added, out, scratch + at.products, stream);
+    (t == 0 ? first_ : next_)->run(h, a.weight_h, added, out, scratch + at.products, stream);
     step.first = t;
     step.end = t + 1;
     launch(step);
@@ -91,25 +109,25 @@ void steps_forward(const CellStepKernels& kernels, DType dtype, const Recurrence
   }
 }
 
-void steps_backward(const CellStepKernels& kernels, DType dtype, const RecurrenceBackward& a,
-                    int64_t pitch, int64_t y_step, bool tf32, void* workspace, uintptr_t stream) {
-  const StepKernels& own = dtype == DType::kFloat32 ? kernels.float32 : kernels.bfloat16;
-  const auto [B, T, H, _] = a.shape;
+void Steps::backward(const RecurrenceBackward& a, void* workspace, uintptr_t stream) const {
+  const DType dtype = setup_.dtype;
+  const int64_t B = setup_.B, H = setup_.H, pitch = setup_.pitch, y_step = setup_.y_step;
+  const StepKernels& own = dtype == DType::kFloat32 ? kernels_.float32 : kernels_.bfloat16;
+  const int64_t T = a.shape.T;
   StepsLaunch<RecurrenceBackward> step{a,       pitch,   y_step, 0,    int(T),
                                        nullptr, nullptr, stream, false};
-  if (!a.weight_h || T == 0) return own.backward(step);
-  const Scratch at(kernels, dtype, B, H, true);
+  if (!setup_.has_u || T == 0) return own.backward(step);
+  const Scratch at(kernels_, dtype, B, H, true);
   char* const scratch = static_cast<char*>(workspace);
   auto* const product = reinterpret_cast<float*>(scratch + at.product);
   step.dq = reinterpret_cast<float*>(scratch + at.second);
-  const int64_t width = kernels.gates * H;
-  const Product multiply({B, H, width, pitch * width, H, false, dtype, DType::kFloat32, tf32});
+  const int64_t width = kernels_.gates * H;
   for (int t = int(T) - 1; t >= 0; --t) {
     step.first = t;
     step.end = t + 1;
     own.backward(step);
-    multiply.run(later(a.grad_z, t * width, dtype), a.weight_h, nullptr, product,
-                 scratch + at.products, stream);
+    next_->run(later(a.grad_z, t * width, dtype), a.weight_h, nullptr, product,
+               scratch + at.products, stream);
     step.product = product;
     step.early = true;
   }

@@ -7,8 +7,10 @@
 // one launch for all steps.
 #pragma once
 #include <cstdint>
+#include <optional>
 
-#include "kernels/recurrence.h"
+#include "kernels/cuda/train/products.h"
+#include "kernels/cuda/train/recurrence.h"
 
 namespace tsm {
 
@@ -37,14 +39,19 @@ struct CellStepKernels : CellInfo {
   StepKernels bfloat16, float32;
 };
 
-// Bytes of 16-byte aligned scratch memory, for cells with U.
-int64_t steps_workspace(const CellInfo& cell, DType dtype, int64_t B, int64_t H, bool backward);
+// One direction of a layer; what does not depend on the arrays is looked up once. setup.has_u needs
+// cuda::has_products() and, in forward, a y_step that is a multiple of 8.
+class Steps {
+ public:
+  Steps(const CellStepKernels& kernels, const RecurrenceSetup& setup);
+  int64_t workspace() const;  // bytes of 16-byte aligned scratch memory; 0 without U
+  void forward(const RecurrenceForward& args, void* workspace, uintptr_t stream) const;
+  void backward(const RecurrenceBackward& args, void* workspace, uintptr_t stream) const;
 
-// With U: y_step is a multiple of 8, and cuda::has_products() is true. tf32: in float32, U and h
-// (dz) may be rounded to tf32 for the product.
-void steps_forward(const CellStepKernels& kernels, DType dtype, const RecurrenceForward& args,
-                   int64_t pitch, int64_t y_step, bool tf32, void* workspace, uintptr_t stream);
-void steps_backward(const CellStepKernels& kernels, DType dtype, const RecurrenceBackward& args,
-                    int64_t pitch, int64_t y_step, bool tf32, void* workspace, uintptr_t stream);
+ private:
+  const RecurrenceSetup setup_;
+  const CellStepKernels& kernels_;
+  std::optional<cuda::Product> first_, next_;  // of the first step that runs, and of the others
+};
 
 }  // namespace tsm

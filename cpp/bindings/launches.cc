@@ -1,0 +1,211 @@
+// Launches on a GPU that are described once and then run many times, each time on other arrays.
+//
+// A layer's call is a few launches over a dozen arrays. Their shapes and strides, the kernels,
+// plans and products are the same in every call, so only addresses are passed to `run`.
+#ifdef TSM_WITH_CUDA
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "bindings.h"
+#include "core/error.h"
+#include "kernels/cuda/train/products.h"
+#include "kernels/cuda/train/recurrence.h"
+#include "kernels/cuda/train/strided_copies.h"
+#include "layer_names.h"
+
+namespace py = pybind11;
+
+namespace tsm::bindings {
+namespace {
+
+// Index of an array of the call, and bytes from its start. None in Python: null.
+using Place = std::optional<std::pair<size_t, size_t>>;
+
+// The addresses of the arrays of one call.
+struct Arrays {
+  std::array<uintptr_t, 32> address{};
+
+  void* at(const Place& place) const {
+    const uintptr_t start = place ? address.at(place->first) : 0;
+    return start ? reinterpret_cast<void*>(start + place->second) : nullptr;
+  }
+};
+
+using Three = std::array<int64_t, 3>;
+// A part of an array: where it begins, whether it is float32 (or else bfloat16), its shape, its
+// strides in elements.
+using View = std::tuple<Place, bool, Three, Three>;
+using Copy = std::tuple<View, std::optional<View>, double>;  // to, source, fill
+
+cuda::StridedCopy strided_copy(const View& to, const View& source, double fill) {
+  const auto& [to_place, to_float, size, to_step] = to;
+  const auto& [from_place, from_float, inside, from_step] = source;
+  cuda::StridedCopy p{};
+  p.from_float = from_float;
+  p.to_float = to_float;
+  p.fill = float(fill);
+  for (size_t d = 0; d < 3; ++d) {
+    require(size[d] >= 0 && size[d] <= INT32_MAX && inside[d] <= size[d],
+            "a copy is too large, or its source larger than its target");
+    p.size[d] = int32_t(size[d]);
+    p.inside[d] = int32_t(inside[d]);
+    p.from_step[d] = from_step[d];
+    p.to_step[d] = to_step[d];
+  }
+  return p;
+}
+
+// An array of a recurrence.
+template <class Args>
+struct Field {
+  const char* name;
+  void (*set)(Args&, void*);
+};
+#define TSM_FIELD(name) \
+  {#name, [](auto& args, void* array) { args.name = static_cast<decltype(args.name)>(array); }}
+constexpr Field<RecurrenceForward> kForward[] = {
+    TSM_FIELD(zx), TSM_FIELD(weight_h),    TSM_FIELD(state), TSM_FIELD(vectors),
+    TSM_FIELD(dt), TSM_FIELD(lengths),     TSM_FIELD(y),     TSM_FIELD(last),
+    TSM_FIELD(z),  TSM_FIELD(saved_states)};
+constexpr Field<RecurrenceBackward> kBackward[] = {
+    TSM_FIELD(weight_h), TSM_FIELD(vectors),      TSM_FIELD(dt),          TSM_FIELD(lengths),
+    TSM_FIELD(z),        TSM_FIELD(saved_states), TSM_FIELD(grad_y),      TSM_FIELD(grad_last),
+    TSM_FIELD(grad_z),   TSM_FIELD(grad_state),   TSM_FIELD(grad_vectors)};
+#undef TSM_FIELD
+
+using Named = std::map<std::string, Place>;
+
+// Takes the place of a name out of the map.
+Place taken(Named& arrays, const char* name) {
+  const auto found = arrays.find(name);
+  if (found == arrays.end()) throw py::type_error(std::string("missing array '") + name + "'");
+  const Place place = found->second;
+  arrays.erase(found);
+  return place;
+}
+
+class Launches {
+ public:
+  explicit Launches(int device) : device_(device) {}
+
+  void copies(const std::vector<Copy>& given) {
+    constexpr size_t most = cuda::kMaxStridedCopies;
+    for (size_t first = 0; first < given.size(); first += most) {
+      const size_t count = std::min(most, given.size() - first);
+      std::array<cuda::StridedCopy, most> described{};
+      std::array<std::pair<Place, Place>, most> places;  // to, source
+      for (size_t i = 0; i < count; ++i) {
+        const auto& [to, given_source, fill] = given[first + i];
+        const View source = given_source.value_or(View{{}, true, {}, {}});
+        described[i] = strided_copy(to, source, fill);
+        places[i] = {std::get<0>(to), std::get<0>(source)};
+      }
+      launches_.push_back([=](const Arrays& arrays, uintptr_t stream) {
+        auto copies = described;
+        for (size_t i = 0; i < count; ++i) {
+          copies[i].to = arrays.at(places[i].first);
+          copies[i].from = arrays.at(places[i].second);
+        }
+        cuda::copy_strided(copies.data(), int(count), stream);
+      });
+    }
+  }
+
+  int64_t product(const Place& x, const Place& w, const Place& out, const Place& workspace,
+                  const Three& sizes, const Three& row_steps, bool x_turned, bool w_turned,
+                  const std::string& dtype, bool tf32) {
+    const auto [n, m, k] = sizes;
+    const auto [x_step, w_step, out_step] = row_steps;
+    const DType kind = dtype_named(dtype);
+    const cuda::ProductShape shape{n,        m,        k,    x_step, w_step, out_step,
+                                   x_turned, w_turned, kind, kind,   tf32};
+    std::shared_ptr<const cuda::Product> made;
+    on_device(device_, [&] { made = std::make_shared<const cuda::Product>(shape); });
+    launches_.push_back([=](const Arrays& a, uintptr_t stream) {
+      made->run(a.at(x), a.at(w), nullptr, a.at(out), a.at(workspace), stream);
+    });
+    return made->workspace();
+  }
+
+  int64_t recurrence(const std::string& cell, const std::string& dtype,
+                     const std::vector<double>& constants, const Three& shape, int64_t pitch,
+                     int64_t y_step, bool tf32, bool backward, const Named& arrays) {
+    check_constants(cell, constants);
+    const auto [B, T, H] = shape;
+    require(T <= pitch, "the pitch is less than the number of steps");
+    const auto given = [&](const char* name) {
+      const auto found = arrays.find(name);
+      return found != arrays.end() && found->second.has_value();
+    };
+    const auto prepared = std::make_shared<const RecurrenceCuda>(
+        RecurrenceSetup{cell, dtype_named(dtype), device_, B, H, backward, pitch, y_step, tf32,
+                        given("weight_h"), given("z")});
+    const RecurrenceShape each{B, T, H, 1};
+    if (backward)
+      add(kBackward, &RecurrenceCuda::backward, prepared, each, constants, arrays);
+    else
+      add(kForward, &RecurrenceCuda::forward, prepared, each, constants, arrays);
+    return prepared->workspace();
+  }
+
+  void run(const py::tuple& addresses, uintptr_t stream) const {
+    Arrays arrays;
+    require(addresses.size() <= arrays.address.size(), "too many arrays");
+    for (size_t i = 0; i < addresses.size(); ++i)
+      arrays.address[i] = py::cast<uintptr_t>(addresses[i]);
+    const py::gil_scoped_release released;
+    on_device(device_, [&] {
+      for (const auto& launch : launches_) launch(arrays, stream);
+    });
+  }
+
+ private:
+  template <class Args, size_t N>
+  void add(const Field<Args> (&all)[N],
+           void (RecurrenceCuda::*run)(const Args&, void*, uintptr_t) const,
+           const std::shared_ptr<const RecurrenceCuda>& prepared, const RecurrenceShape& shape,
+           const std::vector<double>& constants, Named arrays) {
+    const Field<Args>* const fields = all;
+    std::array<Place, N> places;
+    for (size_t i = 0; i < N; ++i) places[i] = taken(arrays, fields[i].name);
+    const Place workspace = taken(arrays, "workspace");
+    if (!arrays.empty()) throw py::type_error("unknown array '" + arrays.begin()->first + "'");
+    launches_.push_back([=](const Arrays& a, uintptr_t stream) {
+      Args args{};
+      args.shape = shape;
+      args.constants = constants.data();
+      for (size_t i = 0; i < N; ++i) fields[i].set(args, a.at(places[i]));
+      (*prepared.*run)(args, a.at(workspace), stream);
+    });
+  }
+
+  const int device_;
+  std::vector<std::function<void(const Arrays&, uintptr_t)>> launches_;
+};
+
+}  // namespace
+
+void bind_launches(py::module_& m) {
+  using py::arg;
+  const py::kw_only named;
+  py::class_<Launches>(m, "Launches", "Launches on a GPU, described once and run on many arrays.")
+      .def(py::init<int>(), named, arg("device"))
+      .def("copies", &Launches::copies)
+      .def("product", &Launches::product, named, arg("x"), arg("w"), arg("out"), arg("workspace"),
+           arg("sizes"), arg("row_steps"), arg("x_turned"), arg("w_turned"), arg("dtype"),
+           arg("tf32"))
+      .def("recurrence", &Launches::recurrence, named, arg("cell"), arg("dtype"), arg("constants"),
+           arg("shape"), arg("pitch"), arg("y_step"), arg("tf32"), arg("backward"), arg("arrays"))
+      .def("run", &Launches::run);
+}
+
+}  // namespace tsm::bindings
+#endif
