@@ -64,7 +64,7 @@ register(
         )
         + tuple(map(chrono_variant, T_MAX)),
         (Metric("test_accuracy", "test accuracy, %", 100, 2),),
-        seeds=3,
+        seeds=5,
         pairs=tuple(
             (f"plstm-{reading}-{clipping}", f"{other}-{reading}-{clipping}")
             for clipping in CLIPPING
