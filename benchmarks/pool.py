@@ -83,21 +83,30 @@ def generated(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
 
 
 def fed(args: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    from .pool_feed import WAYS as ways
     from .pool_feed import measure_feed
 
-    print(f"{'tokens per second':<18}{'feed_many':>20}{'pool':>20}{'ratio':>8}")
+    heads = "".join(f"{head:>17}" for head in (*ways[:2], "ratio, C++", *ways[2:], "ratio"))
+    print(f"{'tokens per second':<18}{heads}")
     rows = {}
     with tempfile.TemporaryDirectory(prefix="tsm-bench-") as folder:
         for dtype in FED:
-            model = load(Path(folder), {**BIG, "decoder_layers": 2}, dtype, args.device)
-            row = measure_feed(model, dtype, args.streams, args.feed, args.turns)
+            sizes = {**BIG, "decoder_layers": 2}
+            model = load(Path(folder), sizes, dtype, args.device)
+            path = path_of(Path(folder), sizes)
+            row = measure_feed(model, path, dtype, args.streams, args.feed, args.turns)
             rows[name := f"2 x 1024 {dtype}"] = row
-            ratio = row["pool"] / row["feed_many"]
-            print(
-                f"{name:<18}{row['feed_many']:>20,.0f}{row['pool']:>20,.0f}{ratio:>8.2f}",
-                flush=True,
+            pairs = (ways[:2], ways[2:])
+            shown = (
+                f"{row[raw]:>17,.0f}{row[pool]:>17,.0f}{row[pool] / row[raw]:>17.2f}"
+                for raw, pool in pairs
             )
+            print(f"{name:<18}" + "".join(shown), flush=True)
     return rows
+
+
+def path_of(folder: Path, sizes: dict[str, Any]) -> Path:
+    return folder / f"{sizes['decoder_hidden_size']}.tsm"
 
 
 def load(folder: Path, sizes: dict[str, Any], dtype: str, device: str = "cpu") -> Model:
@@ -107,7 +116,7 @@ def load(folder: Path, sizes: dict[str, Any], dtype: str, device: str = "cpu") -
     from ..plugin import build_model
     from ..runtime import Model
 
-    path = folder / f"{sizes['decoder_hidden_size']}.tsm"
+    path = path_of(folder, sizes)
     if not path.exists():
         torch.manual_seed(1)
         package(build_model("plstm_lm", **sizes), path)

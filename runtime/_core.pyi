@@ -321,9 +321,17 @@ class StreamPool:
 
 class FeedLoop:
     def __init__(
-        self, path: str, dtype: str, threads: int, streams: int, steps: int, device: str = "cpu"
+        self,
+        path: str,
+        dtype: str,
+        threads: int,
+        streams: int,
+        steps: int,
+        device: str = "cpu",
+        last_only: bool = False,
     ) -> None: ...
     def run(self, calls: int) -> float: ...
+    def run_pool(self, chunks: int) -> float: ...
     def stream_bytes(self) -> int: ...
 
 class ReadFloor:

@@ -1,9 +1,14 @@
 #include "bench/feed_loop.h"
 
+#include <algorithm>
 #include <chrono>
 #include <random>
+#include <string>
+#include <unordered_map>
+#include <utility>
 
 #include "core/error.h"
+#include "engine/pool/pool.h"
 
 #if defined(__GLIBC__)
 #include <malloc.h>
@@ -27,7 +32,7 @@ LoadOptions options_of(const std::string& dtype, int threads, const std::string&
 }
 
 FeedLoop::FeedLoop(const std::string& path, const LoadOptions& options, int64_t streams,
-                   int64_t steps)
+                   int64_t steps, bool last_only)
     : model_(Model::load(path, options)) {
   std::mt19937 random(1);
   const int64_t numbers = steps * (model_->takes_tokens() ? 1 : model_->input_size());
@@ -38,7 +43,7 @@ FeedLoop::FeedLoop(const std::string& path, const LoadOptions& options, int64_t 
     std::normal_distribution<float> value;
     for (int64_t i = 0; i < streams * numbers; ++i) values_.push_back(value(random));
   }
-  const int64_t outputs = steps * model_->output_size();
+  const int64_t outputs = (last_only ? 1 : steps) * model_->output_size();
   logits_.resize(size_t(streams * outputs));
   for (int64_t i = 0; i < streams; ++i) {
     streams_.push_back(model_->create_stream());
@@ -48,14 +53,56 @@ FeedLoop::FeedLoop(const std::string& path, const LoadOptions& options, int64_t 
     chunk.values = values_.empty() ? nullptr : values_.data() + i * numbers;
     chunk.steps = steps;
     chunk.logits = logits_.data() + i * outputs;
+    chunk.last_only = last_only;
     chunks_.push_back(chunk);
   }
 }
 
+namespace {
+
+double since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
 double FeedLoop::run(int64_t calls) {
   const auto start = std::chrono::steady_clock::now();
   for (int64_t i = 0; i < calls; ++i) model_->feed(chunks_.data(), int64_t(chunks_.size()));
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return since(start);
+}
+
+double FeedLoop::run_pool(int64_t chunks) {
+  constexpr int64_t kQueued = 2;
+  const auto streams = int64_t(chunks_.size());
+  PoolOptions options;
+  options.max_queue = kQueued * streams;
+  StreamPool pool(model_, options);
+  int64_t sent = 0, ended = 0;
+  std::unordered_map<uint64_t, int64_t> stream_of;  // by ticket
+  const auto send = [&](int64_t i) {
+    const Chunk& chunk = chunks_[size_t(i)];
+    FeedRequest asked;
+    asked.tokens = chunk.tokens;
+    asked.values = chunk.values;
+    asked.steps = chunk.steps;
+    asked.logits = chunk.last_only ? LogitsOf::kLast : LogitsOf::kEach;
+    stream_of[pool.feed(std::to_string(i), asked, {})] = i;
+    ++sent;
+  };
+  const auto start = std::chrono::steady_clock::now();
+  for (int64_t round = 0; round < std::min(kQueued, chunks); ++round)
+    for (int64_t i = 0; i < streams; ++i) send(i);
+  while (ended < chunks * streams) {
+    for (auto& event : pool.take(streams, -1)) {
+      require(event->error == ErrorKind(), event->message);
+      ++ended;
+      const int64_t i = stream_of.extract(event->ticket).mapped();
+      pool.give_back(std::move(event));
+      if (sent < chunks * streams) send(i);
+    }
+  }
+  return since(start);
 }
 
 int64_t stream_bytes(const Model& model) {

@@ -14,12 +14,15 @@ namespace tsm::bench {
 LoadOptions options_of(const std::string& dtype, int threads, const std::string& device = "cpu");
 
 // Loads the model in `path` and creates `streams` streams. Each call feeds every stream its own
-// `steps` random inputs.
+// `steps` random inputs. last_only: as in Chunk.
 class FeedLoop {
  public:
-  FeedLoop(const std::string& path, const LoadOptions& options, int64_t streams, int64_t steps);
+  FeedLoop(const std::string& path, const LoadOptions& options, int64_t streams, int64_t steps,
+           bool last_only = false);
 
   double run(int64_t calls);  // seconds
+  // The same chunks through a pool: a request per chunk, two of them queued for each stream.
+  double run_pool(int64_t chunks);
   const Model& model() const { return *model_; }
 
  private:

@@ -14,12 +14,15 @@ void bind_bench(py::module_& m) {
   using no_gil = py::call_guard<py::gil_scoped_release>;
   py::class_<FeedLoop>(m, "FeedLoop", "Streams of a model, fed from C++ in a loop.")
       .def(py::init([](const std::string& path, const std::string& dtype, int threads,
-                       int64_t streams, int64_t steps, const std::string& device) {
-             return new FeedLoop(path, bench::options_of(dtype, threads, device), streams, steps);
+                       int64_t streams, int64_t steps, const std::string& device, bool last_only) {
+             return new FeedLoop(path, bench::options_of(dtype, threads, device), streams, steps,
+                                 last_only);
            }),
            py::arg("path"), py::arg("dtype"), py::arg("threads"), py::arg("streams"),
-           py::arg("steps"), py::arg("device") = "cpu")
+           py::arg("steps"), py::arg("device") = "cpu", py::arg("last_only") = false)
       .def("run", &FeedLoop::run, py::arg("calls"), no_gil(), "Seconds for that many calls.")
+      .def("run_pool", &FeedLoop::run_pool, py::arg("chunks"), no_gil(),
+           "Seconds for that many chunks of each stream through a pool.")
       .def(
           "stream_bytes", [](const FeedLoop& loop) { return bench::stream_bytes(loop.model()); },
           "Bytes of one more stream, as reported by the allocator; 0 if it cannot tell.");

@@ -317,14 +317,15 @@ def test_goals_on_a_gpu():
 
 
 def test_pool_feed(tmp_path):
-    model = pool.load(tmp_path, {**pool.SMALL, "decoder_layers": 1}, "float32")
+    sizes = {**pool.SMALL, "decoder_layers": 1}
+    model, path = pool.load(tmp_path, sizes, "float32"), pool.path_of(tmp_path, sizes)
     assert main(["pool", "--feed", "2", "--clock", "cpu"]) == 2
-    row = pool_feed.measure_feed(model, "float32", streams=3, steps=2, turns=1)
-    assert row.keys() == {"feed_many", "pool"}
+    row = pool_feed.measure_feed(model, path, "float32", streams=3, steps=2, turns=1)
+    assert row.keys() == set(pool_feed.WAYS) and all(rate > 0 for rate in row.values())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pool_feed, "pooled", lambda model, chunks: [np.zeros(200, np.float32)] * 3)
         with pytest.raises(RuntimeError, match="the pool's logits differ"):
-            pool_feed.measure_feed(model, "float32", streams=3, steps=2, turns=1)
+            pool_feed.measure_feed(model, path, "float32", streams=3, steps=2, turns=1)
 
 
 def test_pool(tmp_path):

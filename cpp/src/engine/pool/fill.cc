@@ -61,7 +61,8 @@ void Fill::fill(Request& request, const FeedRequest& asked, const PoolOptions& o
   if (asked.values) request.values.assign(asked.values, asked.values + T * model_.input_size());
   request.has_dt = asked.dt != nullptr;
   if (asked.dt) request.dt.assign(asked.dt, asked.dt + T);
-  if (T > longest_piece(options, options.max_batch)) keep_before(request);  // it may run in pieces
+  if (T > longest_piece(options, options.prefill_budget, options.max_batch))
+    keep_before(request);  // it may run in pieces
   PoolEvent& event = *request.event;
   event.logits_of = asked.logits;
   event.scored = asked.log_probs;

@@ -22,8 +22,9 @@ struct Defaults {
   int64_t max_batch, prefill_steps, prefill_budget;
 };
 constexpr Defaults kCpu{64, 8, 128};
-constexpr Defaults kGpu{1024, 64, 65536};  // wide and long: a step costs its launches
-constexpr double kNewest = 0.1;            // weight of the newest time in a mean
+constexpr Defaults kGpu{1024, 256, 65536};  // wide and long: a step costs its launches
+constexpr double kLongStep = 0.02;  // seconds: the GPU's budget grows to what they suffice for
+constexpr double kNewest = 0.1;     // weight of the newest time in a mean
 
 // The options with the device's defaults, all of them within bounds.
 PoolOptions completed(PoolOptions options, DeviceKind device) {
@@ -64,6 +65,7 @@ bool has_room(Request& request) noexcept {
 StreamPool::Impl::Impl(std::shared_ptr<const Model> of, const PoolOptions& chosen)
     : model(std::move(of)),
       options(completed(chosen, model->device())),
+      grows(chosen.prefill_budget == 0 && model->device() == DeviceKind::kCuda),
       checks(*model),
       queue(options.max_queue),
       next_step(*model, options),
@@ -83,7 +85,7 @@ bool StreamPool::Impl::step(Lock& lock) {
     const int64_t at = now();
     while (Request* late = queue.expired(at)) end_early(*late, ErrorKind::kDeadline);
   }
-  turns.choose(options, batch);
+  turns.choose(options, budget(), batch);
   if (batch.empty()) return false;
   for (Request* request : batch) request->running = true;
   stepping = true;
@@ -104,6 +106,12 @@ bool StreamPool::Impl::step(Lock& lock) {
   for (size_t size = batch.size(); size > 1 && bin < 15; size /= 2) ++bin;
   ++counts.batch_sizes[bin];
   return true;
+}
+
+int64_t StreamPool::Impl::budget() const {
+  if (!grows) return options.prefill_budget;
+  const double affordable = std::min(kLongStep / seconds_each, double(1 << 24));
+  return std::max(options.prefill_budget, int64_t(affordable));
 }
 
 bool StreamPool::Impl::is_short(double most) const {

@@ -24,6 +24,7 @@ struct StreamPool::Impl {
 
   const std::shared_ptr<const Model> model;
   const PoolOptions options;
+  const bool grows;  // the budget, if the device is fast
   const Fill checks;
   const int born = forks();
 
@@ -66,6 +67,7 @@ struct StreamPool::Impl {
 
   // The scheduler.
   bool step(Lock& lock);             // not while another thread is stepping
+  int64_t budget() const;            // of the next step: as PoolOptions::prefill_budget
   bool is_short(double most) const;  // the next step: in seconds, as far as one can tell
   void settle(Request& request) noexcept;
   void go_on(const std::vector<Request*>& requests) noexcept;  // those that have not ended

@@ -40,6 +40,8 @@ void begin(Request& request) {
                     std::to_string(at),
                 ErrorKind::kBadState);
   }
+  // If feeding fails, the call itself restores the stream; the copy is for several calls.
+  if (!request.generates && request.piece >= request.steps) request.goes_back = false;
   if (request.goes_back) request.entry->stream->copy_to(*request.before);
 }
 

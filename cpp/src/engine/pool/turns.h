@@ -21,8 +21,8 @@
 namespace tsm {
 
 // The maximum number of steps in a piece while `feeding` requests, of this priority or higher, have
-// several steps to go.
-int64_t longest_piece(const PoolOptions& options, int64_t feeding);
+// several steps to go, and a step of the scheduler may have `budget` of such steps.
+int64_t longest_piece(const PoolOptions& options, int64_t budget, int64_t feeding);
 
 class Turns {
  public:
@@ -39,12 +39,13 @@ class Turns {
   int64_t next_steps(const PoolOptions& options) const;
 
   // Chooses the requests of the next step and removes them from their lines.
-  void choose(const PoolOptions& options, std::vector<Request*>& batch);
+  void choose(const PoolOptions& options, int64_t budget, std::vector<Request*>& batch);
 
  private:
   using Ring = Linked<Line, &Line::in_turn>;
   void choose(Ring& ring, const PoolOptions& options, std::vector<Request*>& batch);
   void count(const Request& request, int64_t change);
+  void skip_rounds(const Ring& ring);  // those in which no line has enough credit
 
   std::unordered_map<std::string, Line> lines_[kPriorities];
   Ring rings_[kPriorities];            // lines with a request that can run
