@@ -216,7 +216,7 @@ ModelClass bind_model(py::module_& m) {
           py::arg("threads") = 1,
           "device: cpu or cuda, where the model runs and its weights and states are stored.\n"
           "dtype: how weights are stored: float32, bfloat16 or int8. threads: for one call, on\n"
-          "the CPU.")
+          "the CPU; 0: one per core, at most 8, if a layer has 512 units or more, else 1.")
       .def("create_stream", &create_stream, "A new stream at position 0; all its states are 0.")
       .def_property_readonly("family", [](const PyModel& m) { return name_of(m.model->family()); })
       .def_property_readonly("takes_tokens",

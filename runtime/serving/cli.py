@@ -168,7 +168,13 @@ def parser() -> argparse.ArgumentParser:
         help="another server with the same store: the page at / can move a session there and back",
     )
     p.add_argument("--dtype", default="float32", choices=CHOICES["dtype"])
-    p.add_argument("--threads", type=_whole(1, 1024), default=1, help="per model (default 1)")
+    p.add_argument(
+        "--threads",
+        type=_whole(0, 1024),
+        default=0,
+        metavar="N",
+        help="per model; 0, the default: one per core, at most 8, if a layer has 512 units or more, else 1",
+    )
     p.add_argument(
         "--ttl",
         type=_of(Keeping, "seconds"),

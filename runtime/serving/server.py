@@ -50,7 +50,7 @@ class Options:
     origins: list[str] = field(default_factory=list)
     peers: list[str] = field(default_factory=list)
     dtype: str = "float32"
-    threads: int = setting(1, 1, 1024)
+    threads: int = setting(1, 0, 1024)  # 0: as many as Model.load chooses
     grace: float = setting(10.0, 0, 86_400)
     log: str = "info"
     limits: Limits = field(default_factory=Limits)
@@ -98,7 +98,8 @@ class Replica:
         shared = (self.models, sessions, self.access, limits, Metrics(sessions), self.log)
         self.service = Service(*shared, peers=options.peers)
         self._task(self.sweep)
-        names = ", ".join(f"{e.name} ({e.model.checksum})" for e in self.models.all())
+        models = [(engine.name, engine.model) for engine in self.models.all()]
+        names = ", ".join(f"{name} ({m.checksum}, threads {m.threads})" for name, m in models)
         if self.store.warning:
             self.log("store", warning=self.store.warning)
         self.log("start", models=names, store=options.store.partition("@")[2] or options.store)

@@ -223,8 +223,8 @@ def test_score(started):
     [
         (dict(device="tpu"), "device = 'tpu'; accepted: cpu, cuda"),
         (dict(dtype="float16"), "dtype = 'float16'; accepted: float32, bfloat16, int8"),
-        (dict(threads=0), "threads"),
-        (dict(threads=-2), "threads"),
+        (dict(threads=-1), "threads = -1; accepted: 0 to 1024"),
+        (dict(threads=1025), "threads = 1025; accepted: 0 to 1024"),
     ],
 )
 def test_load_options(files, options, message):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -49,6 +52,38 @@ def test_a_stream_handed_from_thread_to_thread(model):
         for done in [pool.submit(serve) for _ in range(4)]:
             done.result()
     assert np.array_equal(np.concatenate(rows), expected)
+
+
+def test_the_number_of_threads_is_chosen(load, tmp_path):
+    """One for a narrow model, one per core for a wide one; the bits are the same."""
+    assert load("lm", threads=0).threads == 1
+    torch.manual_seed(1)
+    made = build_model("lstm_lm", vocab_size=20, decoder_hidden_size=512, decoder_embed_dim=8)
+    package(made, tmp_path / "wide.tsm")
+    program = f"""if True:
+        import os
+        from tsm.runtime import Model
+        print(Model.load({str(tmp_path / "wide.tsm")!r}, threads=0).threads)
+        os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+        print(Model.load({str(tmp_path / "wide.tsm")!r}, threads=0).threads)
+    """
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    chosen, pinned = map(int, done.stdout.split())
+    cores = len(os.sched_getaffinity(0))
+    assert pinned == 1 and (chosen == min(cores, 8) or limited())
+    texts = np.random.default_rng(0).integers(0, 20, size=(40, 30))
+    feeds = []
+    for threads in (0, 1, 3):
+        model = Model.load(tmp_path / "wide.tsm", threads=threads)
+        feeds.append(model.feed_many([model.create_stream() for _ in texts], list(texts)))
+    assert all(np.array_equal(one, feeds[0]) for one in feeds[1:])
+
+
+def limited() -> bool:
+    """Whether the control group has a CPU limit."""
+    limit = Path("/sys/fs/cgroup/cpu.max")
+    return limit.exists() and not limit.read_text().startswith("max")
 
 
 @pytest.fixture(scope="module")

@@ -119,7 +119,7 @@ def test_an_application(files, tmp_path):
         ({**good, "keeping": {"history": 1e9}}, "history = .*; accepted: an integer from 0 to"),
         ({**good, "keeping": {"behind": "no"}}, "behind = 'no'; accepted: true or false"),
         ({**good, "dtype": "float64"}, "dtype = 'float64'; accepted: float32, bfloat16, int8"),
-        ({**good, "threads": 0}, "threads = 0; accepted: an integer from 1 to 1024"),
+        ({**good, "threads": -1}, "threads = -1; accepted: an integer from 0 to 1024"),
         ({**good, "grace": "10"}, "grace = '10'; accepted: a number"),
         ({**good, "hosts": "a.example"}, "hosts = 'a.example'; accepted: a list of texts"),
         ({**good, "token_file": ""}, "token_file = ''; accepted: the path of a file"),

@@ -113,7 +113,8 @@ typedef enum tsm_family {
 typedef struct tsm_load_options {
   size_t size;     /* sizeof(tsm_load_options) */
   int32_t dtype;   /* a tsm_dtype */
-  int32_t threads; /* per call: the caller and threads - 1 workers; at least 1 */
+  int32_t threads; /* per call: the caller and threads - 1 workers; 0: one per core, at most 8, if
+                      a layer has 512 units or more, else 1 */
   int32_t device;  /* a tsm_device */
 } tsm_load_options;
 #define TSM_LOAD_OPTIONS_INIT {sizeof(tsm_load_options), TSM_FLOAT32, 1, TSM_CPU}

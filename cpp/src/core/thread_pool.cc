@@ -7,11 +7,16 @@
 #include <atomic>
 #include <condition_variable>
 #include <exception>
+#include <fstream>
 #include <mutex>
 #include <new>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#if defined(__linux__)
+#include <sched.h>
+#endif
 
 #include "core/forks.h"
 #include "core/no_signals.h"
@@ -238,6 +243,18 @@ void ThreadPool::run(int64_t parts, void (*f)(const void*, int64_t), const void*
   const std::exception_ptr failure = s.failure.take();
   s.taken.store(false, std::memory_order_release);
   rethrow(failure);
+}
+
+int usable_cores() {
+  double cores = std::thread::hardware_concurrency();
+#if defined(__linux__)
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) cores = CPU_COUNT(&allowed);
+  double quota = 0, period = 0;  // microseconds; the file says "max" where there is no limit
+  if (std::ifstream("/sys/fs/cgroup/cpu.max") >> quota >> period && quota > 0 && period > 0)
+    cores = std::min(cores, quota / period);
+#endif
+  return std::max(1, int(cores));
 }
 
 ThreadPool& training_pool(int threads) {

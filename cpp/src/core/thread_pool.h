@@ -50,6 +50,10 @@ class ThreadPool {
   std::unique_ptr<Shared> shared_;
 };
 
+// The cores that this process may use: those of its affinity mask, within the CPU limit of its
+// control group (a container's); at least 1.
+int usable_cores();
+
 // The process's pool for training with that many threads: created on first use and kept forever.
 ThreadPool& training_pool(int threads);
 // Pools created after this call run on the team. The library that computes between our layers keeps

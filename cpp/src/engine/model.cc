@@ -16,14 +16,27 @@ namespace tsm {
 namespace {
 
 constexpr int kMostThreads = 1024;
+// If the number of threads is left to the library: narrower layers gain nothing from a second
+// thread, and more threads than this have not been measured.
+constexpr int64_t kWideLayer = 512;
+constexpr int kMostChosenThreads = 8;
 
 const LoadOptions& checked(const LoadOptions& options) {
   require(options.weights != Weights::kFloat64,
           "dtype is float64; accepted: float32, bfloat16, int8");
-  require(options.threads >= 1 && options.threads <= kMostThreads,
-          "threads = " + std::to_string(options.threads) + "; accepted: 1 to " +
+  require(options.threads >= 0 && options.threads <= kMostThreads,
+          "threads = " + std::to_string(options.threads) + "; accepted: 0 to " +
               std::to_string(kMostThreads));
   return options;
+}
+
+int threads_of(const LoadOptions& options, const Config& config) {
+  if (options.threads > 0) return options.threads;
+  const bool wide =
+      std::any_of(config.layers.begin(), config.layers.end(),
+                  [](const LayerConfig& layer) { return layer.hidden_size >= kWideLayer; });
+  const bool cpu = options.device == DeviceKind::kCpu;
+  return cpu && wide ? std::min(usable_cores(), kMostChosenThreads) : 1;
 }
 
 }  // namespace
@@ -35,7 +48,7 @@ Model::Impl::Impl(const ModelFile& file, const LoadOptions& options)
       weights(checked(options).weights),
       states(config),
       kind(options.device),
-      pool(options.threads) {
+      pool(threads_of(options, config)) {
   for (const LayerConfig& layer : config.layers) {
     infos.push_back({layer.cell, layer.input_size, layer.hidden_size, layer.states, false});
     takes_dt = takes_dt && layer.names.takes_dt;

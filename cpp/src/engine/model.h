@@ -20,7 +20,7 @@ enum class DeviceKind { kCpu, kCuda };
 struct LoadOptions {
   DeviceKind device = DeviceKind::kCpu;
   Weights weights = Weights::kFloat32;  // kFloat64 is refused
-  int threads = 1;
+  int threads = 1;           // 0: one per core, at most 8, if a layer has 512 units or more; else 1
   const Isa* isa = nullptr;  // null: active_isa()
 };
 

@@ -107,7 +107,7 @@ static void test_load(const char* path) {
   options.dtype = 99;
   REFUSED(tsm_model_load(path, &options, &model), TSM_INVALID_ARGUMENT, "dtype = 99");
   options.dtype = TSM_FLOAT32;
-  options.threads = 0;
+  options.threads = -1;
   REFUSED(tsm_model_load(path, &options, &model), TSM_INVALID_ARGUMENT, "threads");
   CHECK(model == NULL);
   options.threads = 2;
