@@ -130,7 +130,7 @@ def planned(word, cell, dtype, batch, hidden):
     how |= {"hidden": widened(hidden)}
     both = [how | {"backward": back} for back in (False, True)]
     for one in both:
-        ranks = range(-1, 2)  # -1: steps; if they are also 0, the best team is 1
+        ranks = range(-1, 40)  # -1: steps; if they are also 0, the best team is 1
         assert any(word in _core.recurrence_cuda_take_plan(**one, rank=rank) for rank in ranks)
     try:
         yield
@@ -159,6 +159,19 @@ def test_streamed(compiled_u_cell, shape):
     batch, _, hidden = shape
     with planned("streamed", compiled_u_cell, "bfloat16", batch, hidden):
         check_all(compiled_u_cell, shape, "bfloat16")
+
+
+# U in the registers of a block, for up to 64 and up to 128 units; with many gates, a part of it in shared
+# memory. More blocks than the device runs at once.
+IN_REGISTERS = [(1, 7, 64), (3, 5, 7), (17, 9, 38), (600, 5, 64), (5, 7, 128), (131, 5, 117)]
+
+
+@pytest.mark.parametrize("shape", IN_REGISTERS, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_in_registers(compiled_u_cell, dtype, shape):
+    batch, _, hidden = shape
+    with planned("registers", compiled_u_cell, dtype, batch, hidden):
+        check_all(compiled_u_cell, shape, dtype)
 
 
 STEPS = [(1, 3, 1), (3, 5, 7), (17, 9, 38), (20, 9, 154), (300, 4, 828)]
@@ -236,7 +249,7 @@ REFILLED += [("bfloat16", (128, 7, 828)), ("bfloat16", (20, 7, 1150)), ("bfloat1
 # Layers whose U is streamed, at least in cells with four gates.
 REFILLED += [("bfloat16", (1, 7, 2048)), ("bfloat16", (16, 5, 2304))]
 # Small layers, for which there are plans of nearly every kind.
-SMALL = [("bfloat16", (17, 7, 48)), ("bfloat16", (9, 7, 128))]
+SMALL = [("bfloat16", (17, 7, 48)), ("bfloat16", (9, 7, 128)), ("float32", (17, 7, 64))]
 
 
 @pytest.mark.parametrize("rank", [0, 2, 5, 9])

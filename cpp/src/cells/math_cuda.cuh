@@ -1,13 +1,13 @@
-// A math policy for GPU training: float arithmetic with the hardware's 2^x, log2 and reciprocal.
-//
-// Absolute errors are about 2e-7, far below the bfloat16 rounding of arguments around 1. But tanh
-// of an argument below 1e-4 has only a few correct digits. Numbers below 1e-38 are flushed to 0.
+// The math policies for GPU training, in float arithmetic. Numbers below 1e-38 are flushed to 0.
 // All propagate NaN.
 #pragma once
 #include "cells/math.h"
 
 namespace tsm {
 
+// For bfloat16: the hardware's 2^x, log2 and reciprocal. Absolute errors are about 2e-7, far below
+// the bfloat16 rounding of arguments around 1. But tanh of an argument below 1e-4 has only a few
+// correct digits.
 struct FastCuda {
   // A float whose division multiplies by the reciprocal.
   struct V {
@@ -61,6 +61,17 @@ struct FastCuda {
     const V e = exp(x);
     return V(0.5f) * (e + reciprocal(e));
   }
+};
+
+// For float32: relative errors of at most a few units in the last place, without branches for rare
+// arguments, so that a division is still a product with the reciprocal.
+struct PreciseCuda : FastCuda {
+  __device__ __forceinline__ static V exp(V x) { return V(::expf(x.x)); }
+  __device__ __forceinline__ static V log(V x) { return V(::logf(x.x)); }
+  __device__ __forceinline__ static V tanh(V x) { return V(::tanhf(x.x)); }
+  __device__ __forceinline__ static V sigmoid(V x) { return reciprocal(exp(-x) + V(1.0f)); }
+  __device__ __forceinline__ static V sinh(V x) { return V(::sinhf(x.x)); }
+  __device__ __forceinline__ static V cosh(V x) { return V(::coshf(x.x)); }
 };
 
 }  // namespace tsm

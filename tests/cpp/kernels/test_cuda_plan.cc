@@ -33,15 +33,16 @@ void check_stages(const Plan& p) {
 // Each warp has a tile of units, the lanes cover all units of all rows, and both buffers of x fit.
 void check_registers(const Plan& p, const LayerShape& layer) {
   const Form& form = kForms[p.form];
-  CHECK((p.members == 1 && p.number_bytes == 2 && layer.number_bytes == 2));
+  CHECK((p.members == 1 && p.number_bytes == layer.number_bytes));
+  CHECK(is_compiled(form, p.number_bytes));
   CHECK((p.units >= layer.H && p.units - kTile < layer.H));
   CHECK((p.workers == p.tiles() && p.workers <= form.warps));
   CHECK(p.rows * p.units == p.worker_threads());
   CHECK((int64_t(p.teams) * p.rows >= layer.B && int64_t(p.teams - 1) * p.rows < layer.B));
   const int k = form.warps * (layer.backward ? layer.gates : 1) * kTile;
-  const int held = register_tiles(form, layer.gates, layer.backward);
-  CHECK((held > 0 && held * 4 < (form.warps > 8 ? 168 : 255)));
-  const int tiles = p.workers * (layer.gates * form.warps - held) * 512;
+  const int held = register_tiles(form, layer.gates, layer.backward, p.number_bytes);
+  CHECK((held > 0 && held * 2 * p.number_bytes < (form.warps > 8 ? 168 : 255)));
+  const int tiles = p.workers * (layer.gates * form.warps - held) * kTile * kTile * p.number_bytes;
   CHECK(p.shared_bytes >= 2 * p.rows * k * p.number_bytes + tiles);
 }
 
@@ -77,8 +78,7 @@ void check(const Plan& p, const LayerShape& layer, const Device& device = kHoppe
   CHECK(p.jobs() <= p.workers);
   CHECK(int64_t(p.workers) * 32 * form.items >= int64_t(p.rows) * p.units / 2);
   CHECK(p.shared_bytes <= device.shared_bytes);
-  CHECK(
-      (p.number_bytes == layer.number_bytes && (p.number_bytes == 2 || p.form < kFloatFormCount)));
+  CHECK((p.number_bytes == layer.number_bytes && is_compiled(form, p.number_bytes)));
   const int64_t matrix =
       int64_t(p.units) * p.products * p.members * p.slice_blocks * kTile * p.number_bytes;
   CHECK((p.parts >= 1 && p.splits % p.parts == 0));
@@ -154,6 +154,7 @@ TEST_CASE("plans for an H200") {
         LayerShape{128, 832, 3, true, 2}, LayerShape{80, 1152, 3, true, 2},
         LayerShape{80, 1152, 5, true, 2}, LayerShape{17, 48, 3, false, 2},
         LayerShape{9, 128, 3, true, 2}, LayerShape{1, 2048, 4, false, 2},
+        LayerShape{17, 64, 5, true, 4}, LayerShape{9, 128, 4, false, 4},
         LayerShape{16, 3072, 4, true, 2}, LayerShape{5, 2200, 3, true, 2}}) {
     Plan plan = plan_ranked(kHopper, layer, 0);
     CHECK(estimate(kHopper, layer, plan) == estimate(kHopper, layer, plan_for(kHopper, layer)));
@@ -170,7 +171,15 @@ TEST_CASE("plans for an H200") {
   for (const bool backward : {false, true}) {
     CHECK(plan_for(kHopper, {128, 128, 3, backward, 2}).exchange == Exchange::kRegisters);
     CHECK(plan_for(kHopper, {1, 96, 5, backward, 2}).exchange == Exchange::kRegisters);
-    CHECK(plan_for(kHopper, {128, 128, 3, backward, 4}).exchange != Exchange::kRegisters);
+    for (const int64_t B : {1, 16, 64, 256, 1024})
+      CHECK(plan_for(kHopper, {B, 64, 3, backward, 4}).exchange == Exchange::kRegisters);
+    CHECK(plan_for(kHopper, {128, 128, 3, backward, 4}).exchange == Exchange::kRegisters);
+    CHECK(plan_for(kHopper, {128, 136, 3, backward, 4}).exchange != Exchange::kRegisters);
+    // A layer of up to 64 units does not multiply the zeros of one of 128.
+    for (const int bytes : {2, 4}) {
+      const Plan small = plan_for(kHopper, {16, 64, 3, backward, bytes});
+      CHECK(small.slice_blocks == 4 * (backward ? 3 : 1));
+    }
     CHECK(plan_for(kHopper, {128, 160, 3, backward, 2}).exchange == Exchange::kRegisters);
     CHECK(plan_for(kHopper, {128, 160, 4, backward, 2}).exchange == Exchange::kRegisters);
     CHECK(plan_for(kHopper, {128, 168, 3, backward, 2}).exchange != Exchange::kRegisters);

@@ -71,25 +71,29 @@ inline int compiled_for(const void* kernel) {
 
 template <class Cell, class D, int F>
 constexpr Kernel<Cell, RecurrenceForward> forward_of() {
-  if constexpr (kForms[F].exchange != Exchange::kRegisters)
+  if constexpr (!is_compiled(kForms[F], sizeof(D)))
+    return nullptr;
+  else if constexpr (kForms[F].exchange != Exchange::kRegisters)
     return forward_kernel<Cell, D, F>;
-  else if constexpr (register_tiles(kForms[F], Cell::kGates, false) > 0)
-    return register_forward<Cell, F>;
+  else if constexpr (register_tiles(kForms[F], Cell::kGates, false, sizeof(D)) > 0)
+    return register_forward<Cell, D, F>;
   else
     return nullptr;
 }
 template <class Cell, class D, int F>
 constexpr Kernel<Cell, RecurrenceBackward> backward_of() {
-  if constexpr (kForms[F].exchange != Exchange::kRegisters)
+  if constexpr (!is_compiled(kForms[F], sizeof(D)))
+    return nullptr;
+  else if constexpr (kForms[F].exchange != Exchange::kRegisters)
     return backward_kernel<Cell, D, F>;
-  else if constexpr (register_tiles(kForms[F], Cell::kGates, true) > 0)
-    return register_backward<Cell, F>;
+  else if constexpr (register_tiles(kForms[F], Cell::kGates, true, sizeof(D)) > 0)
+    return register_backward<Cell, D, F>;
   else
     return nullptr;
 }
 
 // The kernels for element type D, by form.
-template <class Cell, class D, class Forms>
+template <class Cell, class D, class Forms = std::make_integer_sequence<int, kFormCount>>
 struct Kernels;
 template <class Cell, class D, int... F>
 struct Kernels<Cell, D, std::integer_sequence<int, F...>> {
@@ -100,8 +104,8 @@ struct Kernels<Cell, D, std::integer_sequence<int, F...>> {
 // The kernels of a cell, by plan.
 template <class Cell>
 struct Planned {
-  using BFloat16 = Kernels<Cell, bf16, std::make_integer_sequence<int, kFormCount>>;
-  using Float32 = Kernels<Cell, float, std::make_integer_sequence<int, kFloatFormCount>>;
+  using BFloat16 = Kernels<Cell, bf16>;
+  using Float32 = Kernels<Cell, float>;
 
   static auto forward(const Plan& p) {
     return p.number_bytes == 4 ? Float32::forward[p.form] : BFloat16::forward[p.form];

@@ -53,7 +53,7 @@ struct OperandOf<bf16> {
 // 2^-21. Tensor cores truncate their sums instead of rounding, so they only sum one block of k.
 template <>
 struct OperandOf<float> {
-  using Math = Scalar<float>;
+  using Math = PreciseCuda;
   using Two = uint2;
   using Four = uint4;
 

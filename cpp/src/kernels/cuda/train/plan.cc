@@ -106,14 +106,15 @@ bool complete_streamed(Plan& p, const Device& device, const LayerShape& layer) {
 // The tiles of a warp that a kRegisters plan keeps in shared memory.
 int shared_tiles(const Plan& p, const LayerShape& layer) {
   const Form& form = kForms[p.form];
-  return layer.gates * form.warps - register_tiles(form, layer.gates, layer.backward);
+  return layer.gates * form.warps -
+         register_tiles(form, layer.gates, layer.backward, layer.number_bytes);
 }
 
 // The same for a matrix in registers, from form and units; returns false if it is too large.
 bool complete_registers(Plan& p, const Device& device, const LayerShape& layer) {
   const Form& form = kForms[p.form];
   if (layer.B == 0 || p.tiles() > form.warps) return false;
-  if (register_tiles(form, layer.gates, layer.backward) == 0) return false;
+  if (register_tiles(form, layer.gates, layer.backward, layer.number_bytes) == 0) return false;
   p.exchange = form.exchange;
   p.members = 1;
   p.rows = kRegisterRows;
@@ -122,7 +123,7 @@ bool complete_registers(Plan& p, const Device& device, const LayerShape& layer) 
   p.products = layer.backward ? 1 : layer.gates;
   p.slice_blocks = form.warps * (layer.backward ? layer.gates : 1);  // zeros beyond H
   p.row_tiles = p.row_groups = p.splits = p.parts = p.group = p.pieces = p.chunks = p.stages = 1;
-  p.shared_bytes = 2 * p.rows * register_row_bytes(p.slice_blocks);  // both buffers of x
+  p.shared_bytes = 2 * register_x_bytes(p.slice_blocks, p.number_bytes);  // both buffers
   p.shared_bytes += p.workers * shared_tiles(p, layer) * kTile * kTile * p.number_bytes;
   return p.shared_bytes <= device.shared_bytes;
 }
@@ -193,17 +194,21 @@ double cycles(const Plan& p, const LayerShape& layer, const Device& device) {
   return longest + z + cell + latency;
 }
 
-// The same for a matrix in registers, over all rounds: tensor cores, each serving a quarter of the
-// warps, reading the tiles in shared memory, and a chain of latencies. Several blocks with few
-// warps share a multiprocessor.
+// The same for a matrix in registers, over all rounds: tensor cores (in float, the ordinary cores),
+// each serving a quarter of the warps, reading tiles and, in float, x from shared memory, and a
+// chain of latencies. Several blocks with few warps share a multiprocessor.
 double register_cycles(const Plan& p, const LayerShape& layer, const Device& device) {
-  const double instructions = double(kForms[p.form].warps) * layer.gates;  // of a warp
-  const double each = 3.25 * tensor_cycles(device);
-  const double products = each * instructions * double(divided_up(p.workers, 4));
-  const double reads = 4.0 * p.workers * shared_tiles(p, layer);
-  const double step = std::max(products, reads) + std::min(products, reads) / 3 + 800;
-  const int64_t beside = std::max(1, 8 / p.workers);
-  return (layer.backward ? step + 150 : step) * double(divided_up(p.teams, device.blocks * beside));
+  const bool exact = p.number_bytes == 4;
+  const double tiles = double(kForms[p.form].warps) * layer.gates;  // of a warp
+  const int64_t beside = std::max(1, 8 / p.workers), rounds = divided_up(p.teams, device.blocks);
+  const double sharing = double(exact ? std::min(beside, rounds) : 1);
+  const double each = exact ? 16 * sharing : 3.25 * tensor_cycles(device);
+  const double products = each * tiles * double(divided_up(p.workers, 4));
+  double reads = 2.0 * p.number_bytes * p.workers * shared_tiles(p, layer);
+  if (exact) reads = (reads + (layer.backward ? 2 : 4) * p.slice_blocks * p.workers) * sharing;
+  const double chain = 800 + (layer.backward ? (exact ? 250 : 150) : 0);
+  return (std::max(products, reads) + std::min(products, reads) / 3 + chain) *
+         double(divided_up(p.teams, device.blocks * beside));
 }
 
 // The number of rounds that the device needs for all teams.
@@ -291,7 +296,8 @@ void each_plan(const Device& device, const LayerShape& layer, const Take& take) 
   if (device.major < 8 || layer.B == 0) return;
   if (device.products) take(steps_plan(layer), step_cycles(layer, device));
   const int64_t tiles = divided_up(layer.H, kTile);
-  for (int form = 0; form < kFormCount && layer.number_bytes == 2; ++form) {
+  for (int form = 0; form < kFormCount; ++form) {
+    if (!is_compiled(kForms[form], layer.number_bytes)) continue;
     Plan p{};
     p.form = form;
     p.number_bytes = layer.number_bytes;
@@ -303,9 +309,10 @@ void each_plan(const Device& device, const LayerShape& layer, const Take& take) 
     const int64_t members = divided_up(tiles, of_member);
     if (members > device.blocks || divided_up(tiles, members) != of_member) continue;
     const int slice_blocks = int(of_member) * (layer.backward ? layer.gates : 1);
-    for (int form = 0; form < (layer.number_bytes == 4 ? kFloatFormCount : kFormCount); ++form) {
+    for (int form = 0; form < kFormCount; ++form) {
       const Exchange exchange = kForms[form].exchange;
       if (exchange == Exchange::kRegisters) continue;
+      if (!is_compiled(kForms[form], layer.number_bytes)) continue;
       if ((exchange == Exchange::kAlone) != (members == 1)) continue;
       if (exchange == Exchange::kCluster &&
           (!device.hopper() || members > device.largest_cluster || (members > 8 && members != 16)))

@@ -45,45 +45,61 @@ constexpr int kRegisterRows = 2;  // per block with the matrix in registers
 
 enum class Exchange { kAlone, kCluster, kGrid, kRegisters, kSteps };
 
-// The kernels are compiled in these forms, the first kFloatFormCount of them also for float. With
-// the matrix in registers, `warps` is also the maximum number of unit tiles, and row_tiles and
-// items are unused.
+// The kernels are compiled in these forms for bfloat16, in some also for float. With the matrix in
+// registers, `warps` is also the maximum number of unit tiles, and row_tiles and items are unused.
 struct Form {
   Exchange exchange;
-  int row_tiles;         // per warp in the product
-  int items;             // (row, two units) per worker thread
-  int warps;             // per block, at most: fewer warps leave more registers per thread
+  int row_tiles;  // per warp in the product
+  int items;      // (row, two units) per worker thread
+  int warps;      // per block, at most: fewer warps leave more registers per thread
+  bool in_float = false;
   bool streams = false;  // whether the matrix is streamed
 };
 constexpr Form kForms[] = {
-    {Exchange::kAlone, 1, 1, kWarps},  {Exchange::kCluster, 1, 1, kWarps},
-    {Exchange::kGrid, 1, 1, kWarps},   {Exchange::kGrid, 2, 1, kWarps},
-    {Exchange::kAlone, 2, 2, 12},      {Exchange::kCluster, 2, 1, kWarps},
-    {Exchange::kGrid, 3, 1, 12},       {Exchange::kGrid, 4, 2, 12},
-    {Exchange::kGrid, 5, 2, 12},       {Exchange::kRegisters, 1, 1, 8},
-    {Exchange::kRegisters, 1, 1, 10},  {Exchange::kGrid, 1, 1, 12, true},
-    {Exchange::kGrid, 2, 1, 12, true},
+    {Exchange::kAlone, 1, 1, kWarps, true},
+    {Exchange::kCluster, 1, 1, kWarps, true},
+    {Exchange::kGrid, 1, 1, kWarps, true},
+    {Exchange::kGrid, 2, 1, kWarps, true},
+    {Exchange::kAlone, 2, 2, 12},
+    {Exchange::kCluster, 2, 1, kWarps},
+    {Exchange::kGrid, 3, 1, 12},
+    {Exchange::kGrid, 4, 2, 12},
+    {Exchange::kGrid, 5, 2, 12},
+    {Exchange::kRegisters, 1, 1, 4, true},
+    {Exchange::kRegisters, 1, 1, 8, true},
+    {Exchange::kRegisters, 1, 1, 10},
+    {Exchange::kGrid, 1, 1, 12, false, true},
+    {Exchange::kGrid, 2, 1, 12, false, true},
 };
-constexpr int kFormCount = int(sizeof(kForms) / sizeof(Form)), kFloatFormCount = 4;
+constexpr int kFormCount = int(sizeof(kForms) / sizeof(Form));
 
-// The maximum number of warps per block. In float a thread needs more registers.
+// Whether the form has kernels for numbers of that size.
+TSM_HOST_DEVICE constexpr bool is_compiled(const Form& form, int number_bytes) {
+  return number_bytes == 2 || form.in_float;
+}
+
+// The maximum number of warps per block. In float a thread of a team needs more registers.
 TSM_HOST_DEVICE constexpr int warps_of(const Form& form, int number_bytes) {
-  return number_bytes == 4 ? 12 : form.warps;
+  return number_bytes == 4 && form.exchange != Exchange::kRegisters ? 12 : form.warps;
 }
 
 // kRegisters: how many of a warp's tiles of the matrix, one per block of k and gate, its registers
-// hold: 4 registers of a thread each. Up to 8 warps, that is all or 0: the matrix does not fit.
-// With more warps a thread has 168 registers, of which the cell needs some; the other tiles stay in
-// shared memory.
-TSM_HOST_DEVICE constexpr int register_tiles(const Form& form, int gates, bool backward) {
+// hold, which are 4 of a thread per tile, 8 in float. The cell needs the other registers, of 255
+// with up to 8 warps, 168 with more. Tiles that are not held stay in shared memory, except in
+// bfloat16 with up to 8 warps: 0, such a matrix has no kernel.
+TSM_HOST_DEVICE constexpr int register_tiles(const Form& form, int gates, bool backward,
+                                             int number_bytes) {
   const int all = gates * form.warps;
-  if (form.warps <= 8) return all * 4 + 88 <= 255 ? all : 0;
-  const int held = (168 - (backward ? 94 : 72) - 4 * gates) / 4;
+  if (form.warps <= 8 && number_bytes == 2) return all * 4 + 88 <= 255 ? all : 0;
+  const int held = number_bytes == 4 ? (255 - (backward ? 110 : 98) - 4 * gates) / 8
+                                     : (168 - (backward ? 94 : 72) - 4 * gates) / 4;
   return held < all ? held : all;
 }
-// Bytes of a row of x in a kRegisters team, for `blocks` blocks of k, chosen so that the two rows
-// are in different banks.
-TSM_HOST_DEVICE constexpr int register_row_bytes(int blocks) { return (blocks | 2) * kTile * 2; }
+// Bytes of x in a kRegisters team, for `blocks` blocks of k. In bfloat16, the two rows of x are in
+// different banks; in float, they alternate.
+TSM_HOST_DEVICE constexpr int register_x_bytes(int blocks, int number_bytes) {
+  return kRegisterRows * kTile * number_bytes * (number_bytes == 2 ? blocks | 2 : blocks);
+}
 
 struct LayerShape {
   int64_t B, H;

@@ -21,18 +21,24 @@ __device__ inline T* materialized(T* value) {
   return value;
 }
 
-// For global memory. A value that is not loaded stays unchanged. `half`: the low 16 bits.
+// For global memory. A value that is not loaded stays unchanged. `bits` are
+// those of a float, or of a bfloat16 (void) in the low half.
 __device__ inline void load_if(bool on, const float* from, float& value) {
   asm volatile("{\n.reg .pred on;\nsetp.ne.b32 on, %1, 0;\n@on ld.global.f32 %0, [%2];\n}"
                : "+f"(value)
                : "r"(int(on)), "l"(from)
                : "memory");
 }
-__device__ inline void load_half_if(bool on, const void* from, uint32_t& bits) {
+__device__ inline void load_bits_if(bool on, const void* from, uint32_t& bits) {
   asm volatile("{\n.reg .pred on;\nsetp.ne.b32 on, %1, 0;\n@on ld.global.u16 %0, [%2];\n}"
                : "+r"(bits)
                : "r"(int(on)), "l"(from)
                : "memory");
+}
+__device__ inline void load_bits_if(bool on, const float* from, uint32_t& bits) {
+  float value = __uint_as_float(bits);
+  load_if(on, from, value);
+  bits = __float_as_uint(value);
 }
 __device__ inline void store_if(bool on, float* to, float value) {
   asm volatile(
@@ -40,11 +46,14 @@ __device__ inline void store_if(bool on, float* to, float value) {
       "l"(to), "f"(value)
       : "memory");
 }
-__device__ inline void store_half_if(bool on, void* to, uint32_t bits) {
+__device__ inline void store_bits_if(bool on, void* to, uint32_t bits) {
   asm volatile(
       "{\n.reg .pred on;\nsetp.ne.b32 on, %0, 0;\n@on st.global.b16 [%1], %2;\n}" ::"r"(int(on)),
       "l"(to), "r"(bits)
       : "memory");
+}
+__device__ inline void store_bits_if(bool on, float* to, uint32_t bits) {
+  store_if(on, to, __uint_as_float(bits));
 }
 // Into L2.
 __device__ inline void prefetch_if(bool on, const void* at) {
@@ -76,6 +85,12 @@ __device__ inline void load_shared_if(bool on, uint32_t from, uint4& value) {
 __device__ inline void store_shared_half_if(bool on, uint32_t to, uint32_t bits) {
   asm volatile(
       "{\n.reg .pred on;\nsetp.ne.b32 on, %0, 0;\n@on st.shared.b16 [%1], %2;\n}" ::"r"(int(on)),
+      "r"(to), "r"(bits)
+      : "memory");
+}
+__device__ inline void store_shared_word_if(bool on, uint32_t to, uint32_t bits) {
+  asm volatile(
+      "{\n.reg .pred on;\nsetp.ne.b32 on, %0, 0;\n@on st.shared.b32 [%1], %2;\n}" ::"r"(int(on)),
       "r"(to), "r"(bits)
       : "memory");
 }

@@ -12,16 +12,21 @@
 
 namespace tsm::team {
 
-// A bfloat16 in the low half of a register.
-__device__ inline uint32_t rounded(float x) { return cuda::packed(x, 0.0f); }
-__device__ inline float widened(uint32_t bits) { return __uint_as_float(bits << 16); }
+// A number D in a register, a bfloat16 in its low half.
+template <class D>
+__device__ inline uint32_t rounded(float x) {
+  return sizeof(D) == 2 ? cuda::packed(x, 0.0f) : __float_as_uint(x);
+}
+template <class D>
+__device__ inline float widened(uint32_t bits) {
+  return __uint_as_float(sizeof(D) == 2 ? bits << 16 : bits);
+}
 
 // A lane's unit and row.
-template <class Cell>
+template <class Cell, class M>
 struct LaneItem {
   using N = Sizes<Cell>;
-  using M = FastCuda;
-  using V = M::V;
+  using V = typename M::V;
   const int row, unit;  // in the batch, in the layer
   const bool live;      // both exist
   const int length;     // steps of the row; 0 if not live
@@ -66,15 +71,16 @@ class Prefetcher {
   const char* at = nullptr;
 };
 
-template <class Cell, int F>
+template <class Cell, class D, int F>
 __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
     register_forward(const __grid_constant__ TeamLaunch<RecurrenceForward> launch,
                      const __grid_constant__ Constants<Cell> constants) {
   using N = Sizes<Cell>;
-  using M = FastCuda;
-  using V = M::V;
-  using Block = RegisterMatrix<N::G, kForms[F].warps, register_tiles(kForms[F], N::G, false)>;
-  constexpr int G = N::G, S = N::S;
+  using M = typename OperandOf<D>::Math;
+  using V = typename M::V;
+  using Block =
+      RegisterMatrix<D, N::G, kForms[F].warps, register_tiles(kForms[F], N::G, false, sizeof(D))>;
+  constexpr int G = N::G, S = N::S, kBytes = sizeof(D);
   extern __shared__ uint4 shared[];
   const RecurrenceForward& a = launch.args;
   const int64_t B = a.shape.B, H = a.shape.H;
@@ -84,29 +90,29 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
   constants.get(k);
 
   Block block(shared);
-  const bf16* weight = static_cast<const bf16*>(a.weight_h);
-  block.load_matrix([&](int unit, int gate, int pair, int at, uint4(&of)[2]) {
-    const int from = pair * 2 * kTile + at;
+  const D* weight = static_cast<const D*>(a.weight_h);
+  block.load_matrix([&](int unit, int gate, int first, int at, uint4(&of)[2]) {
+    const int from = first + at;
     if (unit >= H || from >= H) return;
-    const bf16* row = weight + (gate * H + unit) * H + from;
+    const D* row = weight + (gate * H + unit) * H + from;
     of[0] = __ldg(reinterpret_cast<const uint4*>(row));
     of[1] = __ldg(reinterpret_cast<const uint4*>(row + H));
   });
-  const LaneItem<Cell> item(launch.first_row, block.row, block.unit, a.shape, a.lengths, a.vectors,
-                            k);
+  const LaneItem<Cell, M> item(launch.first_row, block.row, block.unit, a.shape, a.lengths,
+                               a.vectors, k);
 
   // Pointers of this lane: zx and saved_states of the current step, y and z of the previous one.
   const int64_t pitch = launch.pitch, row = item.row, all = ptx::materialized(B * pitch * H);
-  const bf16* zx = static_cast<const bf16*>(a.zx) + row * pitch * G * H + item.unit;
+  const D* zx = static_cast<const D*>(a.zx) + row * pitch * G * H + item.unit;
   const float* dts = ptx::materialized(static_cast<const float*>(a.dt) + row * T);
-  bf16* y = static_cast<bf16*>(a.y) + (row * pitch - 1) * launch.y_step + item.unit;
-  bf16* kept_z = static_cast<bf16*>(a.z) + (row * pitch - 1) * G * H + item.unit;
+  D* y = static_cast<D*>(a.y) + (row * pitch - 1) * launch.y_step + item.unit;
+  D* kept_z = static_cast<D*>(a.z) + (row * pitch - 1) * G * H + item.unit;
   float* saved_states = static_cast<float*>(a.saved_states) + row * pitch * H + item.unit;
   const bool has_dt = ptx::materialized(a.dt != nullptr),
              keeps_z = ptx::materialized(a.z && item.live);
   const bool keeps_states = ptx::materialized(a.saved_states && item.live);
   Prefetcher ahead(item.unit);
-  ahead.add(zx - item.unit, G * H * 2, G * H * 2);
+  ahead.add(zx - item.unit, G * H * kBytes, G * H * kBytes);
   const float* state = static_cast<const float*>(a.state);
   float s[S];
 #pragma unroll
@@ -116,22 +122,22 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
   float z[G], dt = 1.0f;
   const auto fetch = [&](int t) {
 #pragma unroll
-    for (int g = 0; g < G; ++g) ptx::load_half_if(t < item.length, zx + g * units, next[g]);
+    for (int g = 0; g < G; ++g) ptx::load_bits_if(t < item.length, zx + g * units, next[g]);
     ahead.ask(t + Prefetcher::kSteps < item.length);
     zx = ptx::materialized(zx + G * units);
   };
   // Stores the results of the step before t: h, or 0 if the row has ended, and z.
   const auto keep = [&](int t) {
-    ptx::store_half_if(t > 0 && item.live, y, t <= item.length ? rounded(s[0]) : 0);
+    ptx::store_bits_if(t > 0 && item.live, y, t <= item.length ? rounded<D>(s[0]) : 0);
 #pragma unroll
     for (int g = 0; g < G; ++g)
-      ptx::store_half_if(t > 0 && keeps_z, kept_z + g * units, rounded(z[g]));
+      ptx::store_bits_if(t > 0 && keeps_z, kept_z + g * units, rounded<D>(z[g]));
     y = ptx::materialized(y + launch.y_step);
     kept_z = ptx::materialized(kept_z + G * units);
   };
   const auto publish = [&](int t) {
     ptx::load_if(has_dt && t < item.length, dts + t, dt);
-    block.publish(item.live, t, 0, rounded(s[0]));
+    block.publish(item.live, t, 0, rounded<D>(s[0]));
     __syncthreads();
   };
   typename Block::Sums sums;
@@ -141,7 +147,7 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
 
   for (int t = 0; t < T; ++t) {
     sums.clear();
-    block.template multiply<0, 2>(t, sums);
+    block.template multiply<0, Block::kFirst>(t, sums);
     __syncwarp();
     uint32_t now[G];
 #pragma unroll
@@ -153,11 +159,11 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
       if (N::reads(i)) ptx::store_if(keeps_states, saved_states + N::place(i) * all, s[i]);
     saved_states = ptx::materialized(saved_states + units);
     __syncwarp();
-    block.template multiply<2, Block::kPairs>(t, sums);
+    block.template multiply<Block::kFirst, Block::kPairs>(t, sums);
 
     V ze[G], se[S], out[S];
 #pragma unroll
-    for (int g = 0; g < G; ++g) ze[g] = V(z[g] = widened(now[g]) + block.mine(sums, g));
+    for (int g = 0; g < G; ++g) ze[g] = V(z[g] = widened<D>(now[g]) + block.mine(sums, g));
 #pragma unroll
     for (int i = 0; i < S; ++i) se[i] = V(s[i]);
     Cell::template activate<M>(ze, ze);
@@ -173,15 +179,16 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
     for (int i = 0; i < S; ++i) last[(i * B + row) * H + item.unit] = s[i];
 }
 
-template <class Cell, int F>
+template <class Cell, class D, int F>
 __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
     register_backward(const __grid_constant__ TeamLaunch<RecurrenceBackward> launch,
                       const __grid_constant__ Constants<Cell> constants) {
   using N = Sizes<Cell>;
-  using M = FastCuda;
-  using V = M::V;
-  constexpr int G = N::G, S = N::S, Q = N::Q, kGateBlocks = kForms[F].warps;
-  using Block = RegisterMatrix<1, G * kGateBlocks, register_tiles(kForms[F], G, true)>;
+  using M = typename OperandOf<D>::Math;
+  using V = typename M::V;
+  constexpr int G = N::G, S = N::S, Q = N::Q, kBytes = sizeof(D), kGateBlocks = kForms[F].warps;
+  using Block =
+      RegisterMatrix<D, 1, G * kGateBlocks, register_tiles(kForms[F], G, true, sizeof(D))>;
   extern __shared__ uint4 shared[];
   const RecurrenceBackward& a = launch.args;
   const int64_t B = a.shape.B, H = a.shape.H;
@@ -192,44 +199,48 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
 
   // x is dz, gate by gate: k runs over the rows of U in that order, and the units are its columns.
   Block block(shared);
-  const bf16* weight = static_cast<const bf16*>(a.weight_h);
-  block.load_matrix([&](int unit, int, int pair, int at, uint4(&of)[2]) {
-    const int gate = pair / (kGateBlocks / 2), from = pair % (kGateBlocks / 2) * 2 * kTile + at;
+  const D* weight = static_cast<const D*>(a.weight_h);
+  block.load_matrix([&](int unit, int, int first, int at, uint4(&of)[2]) {
+    const int gate = first / (kGateBlocks * kTile), from = first % (kGateBlocks * kTile) + at;
     if (unit >= H || from >= H) return;
-    const bf16* row = weight + (gate * H + from) * H + unit;
-    uint32_t both[8];  // units, of eight consecutive k
+    const D* row = weight + (gate * H + from) * H + unit;
+    if constexpr (sizeof(D) == 4) {
 #pragma unroll
-    for (int i = 0; i < 8; ++i) both[i] = load_two(row + i * H);
+      for (int i = 0; i < 2; ++i) of[i] = __ldg(reinterpret_cast<const uint4*>(row + i * H));
+    } else {
+      uint32_t both[8];  // units, of eight consecutive k
 #pragma unroll
-    for (int u = 0; u < 2; ++u) {
-      const auto two = [&](int i) {
-        return __byte_perm(both[i], both[i + 1], u ? 0x7632 : 0x5410);
-      };
-      of[u] = {two(0), two(2), two(4), two(6)};
+      for (int i = 0; i < 8; ++i) both[i] = load_two(row + i * H);
+#pragma unroll
+      for (int u = 0; u < 2; ++u) {
+        const auto two = [&](int i) {
+          return __byte_perm(both[i], both[i + 1], u ? 0x7632 : 0x5410);
+        };
+        of[u] = {two(0), two(2), two(4), two(6)};
+      }
     }
   });
-  const LaneItem<Cell> item(launch.first_row, block.row, block.unit, a.shape, a.lengths, a.vectors,
-                            k);
+  const LaneItem<Cell, M> item(launch.first_row, block.row, block.unit, a.shape, a.lengths,
+                               a.vectors, k);
 
   // Pointers of this lane, at the last step.
   const int64_t pitch = launch.pitch, row = item.row, all = ptx::materialized(B * pitch * H);
   const int64_t end = row * pitch + T - 1, place = row * H + item.unit;
   const float* dts = ptx::materialized(static_cast<const float*>(a.dt) + row * T);
-  const bf16* kept_z = static_cast<const bf16*>(a.z) + end * G * H + item.unit;
+  const D* kept_z = static_cast<const D*>(a.z) + end * G * H + item.unit;
   const float* saved_states = static_cast<const float*>(a.saved_states) + end * H + item.unit;
-  const bf16* grad_y =
-      static_cast<const bf16*>(a.grad_y) + (row * T + T - 1) * launch.y_step + item.unit;
-  bf16* grad_z = static_cast<bf16*>(a.grad_z) + end * G * H + item.unit;
+  const D* grad_y = static_cast<const D*>(a.grad_y) + (row * T + T - 1) * launch.y_step + item.unit;
+  D* grad_z = static_cast<D*>(a.grad_z) + end * G * H + item.unit;
   const bool has_dt = ptx::materialized(a.dt != nullptr);
   const bool has_y = ptx::materialized(a.grad_y && item.unit < launch.y_step);
   Prefetcher ahead(item.unit);
-  ahead.add(kept_z - item.unit, G * H * 2, -G * H * 2);
+  ahead.add(kept_z - item.unit, G * H * kBytes, -G * H * kBytes);
 #pragma unroll
   for (int i = 0; i < S; ++i)
     if (N::reads(i)) ahead.add(saved_states - item.unit + N::place(i) * all, H * 4, -H * 4);
-  if (a.grad_y) ahead.add(grad_y - item.unit, launch.y_step * 2, -launch.y_step * 2);
+  if (a.grad_y) ahead.add(grad_y - item.unit, launch.y_step * kBytes, -launch.y_step * kBytes);
 #pragma unroll
-  for (int g = 0; g < G; ++g) ptx::store_half_if(item.live && pitch > T, grad_z + (G + g) * H, 0);
+  for (int g = 0; g < G; ++g) ptx::store_bits_if(item.live && pitch > T, grad_z + (G + g) * H, 0);
   // d: gradients of the states without the last product's contribution to h. dh: that contribution.
   // dq: gradients of the prepared vectors.
   float d[S], dh = 0.0f, dq[N::kQ] = {};
@@ -247,11 +258,11 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
   const auto fetch = [&](int t) {
     const bool on = t >= 0 && t < item.length;
 #pragma unroll
-    for (int g = 0; g < G; ++g) ptx::load_half_if(on, kept_z + g * units, next.z[g]);
+    for (int g = 0; g < G; ++g) ptx::load_bits_if(on, kept_z + g * units, next.z[g]);
 #pragma unroll
     for (int i = 0; i < S; ++i)
       if (N::reads(i)) ptx::load_if(on, saved_states + N::place(i) * all, next.before[i]);
-    ptx::load_half_if(has_y && on, grad_y, next.dy);
+    ptx::load_bits_if(has_y && on, grad_y, next.dy);
     ptx::load_if(has_dt && on, dts + t, next.dt);
     ahead.ask(on && t >= Prefetcher::kSteps);
     kept_z = ptx::materialized(kept_z - G * units);
@@ -263,11 +274,11 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
   const auto differentiate = [&](const Read& read) {
     V z[G], before[S], after[S], one[S];
 #pragma unroll
-    for (int g = 0; g < G; ++g) z[g] = V(widened(read.z[g]));
+    for (int g = 0; g < G; ++g) z[g] = V(widened<D>(read.z[g]));
 #pragma unroll
     for (int i = 0; i < S; ++i) {
       before[i] = V(read.before[i]);
-      after[i] = V(d[i] + (i == 0 ? widened(read.dy) : 0.0f));
+      after[i] = V(d[i] + (i == 0 ? widened<D>(read.dy) : 0.0f));
       one[i] = V(i == 0 ? 1.0f : 0.0f);
     }
     known = Gradients<Cell, M>(z, before, item.q, k, V(read.dt), after);
@@ -285,20 +296,20 @@ __global__ void __launch_bounds__(kForms[F].warps * 32, 1)
     uint32_t dz[G];
 #pragma unroll
     for (int g = 0; g < G; ++g) {
-      dz[g] = on ? rounded(known.z[g]) : 0;
+      dz[g] = on ? rounded<D>(known.z[g]) : 0;
       block.publish(item.live, round, g * kGateBlocks, dz[g]);
     }
     __syncthreads();
     sums.clear();
-    block.template multiply<0, 2>(round, sums);
+    block.template multiply<0, Block::kFirst>(round, sums);
     __syncwarp();
     const Read read = next;
     fetch(t - 2);
 #pragma unroll
-    for (int g = 0; g < G; ++g) ptx::store_half_if(item.live, grad_z + g * units, dz[g]);
+    for (int g = 0; g < G; ++g) ptx::store_bits_if(item.live, grad_z + g * units, dz[g]);
     grad_z = ptx::materialized(grad_z - G * units);
     __syncwarp();
-    block.template multiply<2, Block::kPairs>(round, sums);
+    block.template multiply<Block::kFirst, Block::kPairs>(round, sums);
 
 #pragma unroll
     for (int i = 0; i < S; ++i) d[i] = on ? known.s[i] : d[i] + (i == 0 ? dh : 0.0f);
