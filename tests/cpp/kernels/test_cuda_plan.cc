@@ -57,6 +57,7 @@ void check_streamed(const Plan& p, const LayerShape& layer) {
   CHECK(blocks * p.splits == p.members * p.slice_blocks);
   CHECK(p.chunk_blocks() % p.piece_blocks() == 0);
   CHECK((p.streamed > 0 && p.slots >= 2));
+  CHECK((p.kept >= 0 && p.kept <= p.streamed));
   CHECK(p.ring_at == p.jobs() * p.resident * p.piece_bytes());
   CHECK(p.x_at == p.ring_at + p.jobs() * p.slots * p.piece_bytes());
   CHECK(p.barriers_at + 16 * p.stages + 8 * p.jobs() * p.slots <= p.shared_bytes);
@@ -203,6 +204,10 @@ TEST_CASE("plans for an H200") {
     for (const int64_t H : {2048, 3072, 4096})
       CHECK(plan_for(with_products, {1, H, 4, backward, 2}).streamed > 0);
     CHECK(plan_for(with_products, {16, 2048, 4, backward, 2}).streamed > 0);
+    // The cache keeps all that is streamed, or a part.
+    const Plan all = plan_for(with_products, {1, 2048, 4, backward, 2});
+    const Plan part = plan_for(with_products, {1, 3072, 4, backward, 2});
+    CHECK((all.kept == all.streamed && part.kept > 0 && part.kept < part.streamed));
   }
   CHECK(plan_for(with_products, {20, 1152, 3, true, 2}).exchange == Exchange::kGrid);  // word PTB
   CHECK(plan_for(with_products, {0, 128, 3, false, 2}).members == 0);

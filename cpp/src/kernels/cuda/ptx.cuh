@@ -86,6 +86,26 @@ __device__ inline void barrier_wait(uint64_t* barrier, uint32_t parity) {
         : "memory");
 }
 
+// How long the L2 cache keeps what a copy reads: as usual, or not at all.
+__device__ inline uint64_t kept_in_cache() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ inline uint64_t not_kept_in_cache() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ inline void copy_from_global(void* to, const void* from, uint32_t bytes,
+                                        uint64_t* barrier, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+      "[%1], "
+      "%2, [%3], %4;" ::"r"(shared_address(to)),
+      "l"(from), "r"(bytes), "r"(shared_address(barrier)), "l"(policy)
+      : "memory");
+}
 __device__ inline void copy_from_global(void* to, const void* from, uint32_t bytes,
                                         uint64_t* barrier) {
   asm volatile(

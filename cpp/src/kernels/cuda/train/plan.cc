@@ -143,8 +143,9 @@ double grid_job(const Plan& p, double chunk) {
   return p.chunks > p.stages ? std::max(warp, stages) + warp / 4 : warp;
 }
 
-// A matrix of up to this size stays in the L2 cache of an H200 from one step to the next.
-constexpr double kCached = 45e6;
+// A matrix of up to this size stays in the L2 cache of an H200 from one step to the next. Of a
+// larger one the cache keeps kKept, if it is told which part to keep.
+constexpr double kCached = 45e6, kKept = 38e6;
 
 // Cycles of a product whose matrix is streamed: a warp's pieces, one after the other, or the
 // copies. Those from memory and the exchange of x (`path`) hardly overlap. Fitted to 56 plans on an
@@ -154,7 +155,9 @@ double stream_cycles(const Plan& p, const LayerShape& layer, double path) {
   const double all = double(p.matrix_bytes()), member = all / p.members / p.teams;
   const double ring = double(p.jobs()) * p.slots * double(p.piece_bytes());
   const double pieces = (layer.backward ? 600.0 : 500.0) * (p.streamed + p.resident);
-  const double copies = all < kCached ? all / 3300 : all / (layer.backward ? 1800 : 2050) + path;
+  const double from_memory = all * (p.streamed - p.kept) / p.streamed;
+  const double read = std::max(all / 3300, from_memory / (layer.backward ? 1800 : 2050));
+  const double copies = all < kCached ? all / 3300 : read + path;
   return std::max({pieces, path, copies, member / ring * 1800});
 }
 
@@ -263,8 +266,15 @@ void each_streamed(const Device& device, const LayerShape& layer, Plan p, const 
     for (int laps = 1; laps <= chunks / p.splits; laps *= 2) {
       p.stages = chunks / p.splits / laps * p.splits;
       if (p.stages > kMaxStages) p.stages = kMaxStages / p.splits * p.splits;
-      for (p.slots = 2; p.slots <= 24; p.slots += p.slots < 8 ? 1 : 4)
-        if (complete_streamed(p, device, layer)) take(p);
+      for (p.slots = 2; p.slots <= 24; p.slots += p.slots < 8 ? 1 : 4) {
+        if (!complete_streamed(p, device, layer)) continue;
+        const double all = double(p.matrix_bytes());
+        p.kept = all < kCached ? p.streamed : int(kKept / all * p.streamed);
+        take(p);
+        if (all < kCached) continue;
+        p.kept = 0;
+        take(p);
+      }
     }
   }
 }

@@ -150,8 +150,8 @@ struct Plan {
   int form;          // index into kForms
   int number_bytes;  // sizeof(D)
   // Of a streamed matrix: pieces of a job that stay in shared memory, pieces that are read in every
-  // step, and slots for these.
-  int resident, streamed, slots;
+  // step, how many of these the L2 cache keeps, and slots for them.
+  int resident, streamed, kept, slots;
   int x_at, z_at, ring_at, barriers_at;  // offsets in shared memory, in bytes
   int shared_bytes;
 

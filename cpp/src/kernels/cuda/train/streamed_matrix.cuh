@@ -5,7 +5,9 @@
 //
 // A piece is N x P tiles: N blocks of k and P products (forward: one block, all gates; backward: as
 // many blocks as the cell has gates, one product). Streamed pieces are spread evenly among all, so
-// that the memory is never idle.
+// that the memory is never idle. If the cache cannot hold all of them, some are kept there from one
+// step to the next, evenly among the others, which are not cached: without that, each would evict
+// the one that is needed soonest.
 #pragma once
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/train/operands.cuh"
@@ -65,6 +67,7 @@ class StreamedMatrix {
   // Called by the job's warp after a barrier that follows `fill`: `rounds` products will follow.
   __device__ void start(int rounds) {
     left = rounds * plan.streamed;
+    kept = ptx::kept_in_cache(), not_kept = ptx::not_kept_in_cache();
     ptx::proxy_fence();  // the pieces were written with ordinary stores
     for (int i = 0; i < plan.slots; ++i) request(i);
   }
@@ -102,8 +105,10 @@ class StreamedMatrix {
   const uint4 *const resident, *const slots;
   uint64_t* const full;  // [slots]: a piece has arrived
   const char* const streamed;
-  int left = 0;            // pieces to request until the last product
-  int next = 0;            // the streamed piece that is requested next
+  int left = 0;       // pieces to request until the last product
+  int next = 0;       // the streamed piece that is requested next
+  int kept_debt = 0;  // as `debt`, for the pieces that the cache keeps
+  uint64_t kept, not_kept;
   int here = 0, debt = 0;  // of this product: words of resident pieces; see `fill`
   int slot = 0;            // that is read next
   uint32_t parity = 0;     // of the times that it was filled
@@ -115,10 +120,14 @@ class StreamedMatrix {
   __device__ void request(int to) {
     if (left == 0) return;
     --left;
+    kept_debt += plan.kept;
+    const bool keeps = kept_debt >= plan.streamed;
+    if (keeps) kept_debt -= plan.streamed;
     if (lane == 0) {
       ptx::barrier_expect(full + to, kWords * 16);
       ptx::copy_from_global(const_cast<uint4*>(slots + to * kWords),
-                            streamed + int64_t(next) * kWords * 16, kWords * 16, full + to);
+                            streamed + int64_t(next) * kWords * 16, kWords * 16, full + to,
+                            keeps ? kept : not_kept);
     }
     if (++next == plan.streamed) next = 0;
   }
