@@ -87,8 +87,12 @@ void check(const Plan& p, const LayerShape& layer, const Device& device = kHoppe
       int64_t(p.parts) * p.products * p.tiles() * p.z_rows() * kZStride * sizeof(float);
   CHECK(((p.x_at >= matrix || form.streams) && p.z_at + z <= p.barriers_at));
   if (p.exchange == Exchange::kGrid) {
-    CHECK((p.members * p.teams <= device.blocks && p.workers < warps_of(form, p.number_bytes)));
+    CHECK(p.members * p.teams <= device.blocks);
+    CHECK(p.threads() <= 32 * warps_of(form, p.number_bytes));
     CHECK(p.bulk == device.hopper());
+    CHECK((p.producers == 1 || (!p.bulk && (p.producers == 2 || p.producers == 4))));
+    // A stage belongs to one producer, in all steps.
+    CHECK((p.stages == p.chunks || p.stages % p.producers == 0));
     CHECK(p.chunk_bytes() % 16 == 0);  // of one copy without bulk copies
     CHECK(p.groups() * p.pieces == p.chunks);
     CHECK((p.groups() * p.group >= p.members && (p.groups() - 1) * p.group < p.members));
@@ -96,7 +100,7 @@ void check(const Plan& p, const LayerShape& layer, const Device& device = kHoppe
     CHECK(p.chunk_blocks() * p.pieces == p.group * p.slice_blocks);
     CHECK((p.pieces == 1 || p.members % p.group == 0));
     CHECK(p.x_at + p.stages * p.chunk_bytes() <= p.barriers_at);
-    CHECK((p.stages >= 1 && p.stages <= 32));  // one per lane of the producer
+    CHECK((p.stages >= 1 && p.stages <= 32));  // one per lane of a producer
     check_stages(p);
   } else {
     CHECK((int64_t(p.teams) * p.rows >= layer.B && p.workers <= warps_of(form, p.number_bytes)));

@@ -18,7 +18,7 @@ struct TeamConfig {
                                      plan.shared_bytes),
                 "shared memory of the recurrence");
     config.gridDim = dim3(unsigned(plan.members * plan.teams));
-    config.blockDim = dim3(unsigned(plan.workers + (plan.exchange == Exchange::kGrid)) * 32);
+    config.blockDim = dim3(unsigned(plan.threads()));
     config.dynamicSmemBytes = size_t(plan.shared_bytes);
     config.stream = cudaStream_t(stream);
     config.attrs = &attribute;

@@ -14,10 +14,12 @@ namespace {
 int64_t divided_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
 int64_t round_up(int64_t n, int64_t to) { return divided_up(n, to) * to; }
 
-constexpr int kMaxStages = 32;  // one per lane of the producer
+constexpr int kMaxStages = 32;  // one per lane of a producer
 constexpr int kMaxRows = 128;
+constexpr int kMaxProducers = 4;  // a multiprocessor takes no more from L2
 
-// Distributes the work of a member over its warps; returns false if there are too few.
+// Distributes the work of a member over its warps, of which `producers` fetch x; returns false if
+// there are too few.
 bool assign_warps(Plan& p, const Device& device, const LayerShape& layer) {
   const Form& form = kForms[p.form];
   const bool grid = form.exchange == Exchange::kGrid;
@@ -30,7 +32,7 @@ bool assign_warps(Plan& p, const Device& device, const LayerShape& layer) {
   p.slice_blocks = p.tiles() * (layer.backward ? layer.gates : 1);
   if (p.splits > p.members * p.slice_blocks) return false;  // some splits would be idle
   const int64_t items = divided_up(int64_t(p.rows) * p.units / 2, 32 * form.items);  // in warps
-  const int64_t most = warps_of(form, p.number_bytes) - grid;  // a grid also has a producer
+  const int64_t most = warps_of(form, p.number_bytes) - p.producers;
   if (std::max<int64_t>(items, p.jobs()) > most) return false;
   // Items go to the first warps and jobs to the last. If possible these are different warps, so
   // that the cell's loads and stores overlap with the product.
@@ -43,8 +45,8 @@ int64_t z_bytes(const Plan& p) {
   return int64_t(p.products) * p.tiles() * p.z_rows() * kZStride * 4;
 }
 
-// Derives the rest of the plan from form, members, units, rows, splits, group and pieces; returns
-// false if it does not fit.
+// Derives the rest of the plan from form, members, units, rows, splits, producers, group and
+// pieces; returns false if it does not fit.
 bool complete(Plan& p, const Device& device, const LayerShape& layer) {
   if (!assign_warps(p, device, layer)) return false;
   const Form& form = kForms[p.form];
@@ -79,8 +81,8 @@ bool complete(Plan& p, const Device& device, const LayerShape& layer) {
   return true;
 }
 
-// The same for a matrix that is streamed, from form, members, units, rows, splits, group, stages
-// and slots. All jobs have the same number of pieces: chunks are a multiple of splits.
+// The same for a matrix that is streamed, from form, members, units, rows, splits, producers, group,
+// stages and slots. All jobs have the same number of pieces: chunks are a multiple of splits.
 bool complete_streamed(Plan& p, const Device& device, const LayerShape& layer) {
   if (!assign_warps(p, device, layer) || p.row_groups != 1) return false;
   p.pieces = 1;
@@ -187,9 +189,12 @@ double cycles(const Plan& p, const LayerShape& layer, const Device& device) {
   if (p.exchange == Exchange::kCluster)
     latency = 1000 + x / 24 + 12.0 * p.members * (layer.backward ? layer.gates : 1);
   if (grid) {
-    path = std::max(x / 40, x * p.members * p.teams / 2600);
-    latency = 3500 + path / p.chunks;                     // until the first chunk arrives
-    latency += (p.pieces > 1 ? 100.0 : 40.0) * p.chunks;  // pieces of a group arrive together
+    // One producer without bulk copies was measured at 10 to 25 bytes per cycle.
+    const double rate = p.bulk ? 40 : std::min(40, 15 * p.producers);
+    path = std::max(x / rate, x * p.members * p.teams / 2600);
+    latency = 3500 + path / p.chunks;  // until the first chunk arrives
+    const double each = !p.bulk ? 400.0 / p.producers : p.pieces > 1 ? 100 : 40;
+    latency += each * p.chunks;  // pieces of a group arrive together
   }
   double longest = std::max({job, mma, reads, path});
   if (grid) longest += (job + reads) / 3;  // they overlap only in part
@@ -341,6 +346,7 @@ void each_plan(const Device& device, const LayerShape& layer, const Take& take) 
           // Only blocks that exchange through L2 must all run at once.
           const int64_t teams = divided_up(layer.B, rows);
           const bool grid = exchange == Exchange::kGrid;
+          p.producers = grid;
           if (kForms[form].streams) {
             if (device.hopper() && 2 * members >= device.blocks)
               each_streamed(device, layer, p,
@@ -359,8 +365,10 @@ void each_plan(const Device& device, const LayerShape& layer, const Take& take) 
             return fits;
           };
           if (!grid) try_all({{p.members, 1}});
-          if (grid && !try_all(whole_slices(p.members, splits)))
-            try_all(parts_of_slices(p.members, slice_blocks));
+          const int most = grid ? device.hopper() ? 1 : std::min(splits, kMaxProducers) : 0;
+          for (p.producers = 1; p.producers <= most; p.producers *= 2)
+            if (!try_all(whole_slices(p.members, splits)))
+              try_all(parts_of_slices(p.members, slice_blocks));
         }
     }
   }

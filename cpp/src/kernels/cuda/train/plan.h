@@ -147,6 +147,10 @@ struct Plan {
   // because both are for the same split.
   int stages;
   bool bulk;         // kGrid: by bulk copies
+  // kGrid: further warps, which fetch x. Without bulk copies several, each with the chunks of every
+  // producers-th stage. A power of two that divides splits, so that it divides the number of stages
+  // where a stage is refilled within a step.
+  int producers;
   int form;          // index into kForms
   int number_bytes;  // sizeof(D)
   // Of a streamed matrix: pieces of a job that stay in shared memory, pieces that are read in every
@@ -156,6 +160,7 @@ struct Plan {
   int shared_bytes;
 
   TSM_HOST_DEVICE int worker_threads() const { return workers * 32; }
+  TSM_HOST_DEVICE int threads() const { return (workers + producers) * 32; }
   TSM_HOST_DEVICE int tiles() const { return units / kTile; }
   TSM_HOST_DEVICE int jobs() const { return tiles() * row_groups * splits; }
   // Rows of z: those of whole row tiles. x has only `rows`, fewer than 8 in a small batch.
@@ -168,6 +173,8 @@ struct Plan {
     return int64_t(slice_blocks) * rows * kTile * number_bytes;
   }
   TSM_HOST_DEVICE int groups() const { return chunks / pieces; }
+  // From counter to counter: with several producers per member that ask for them, a line of L2.
+  TSM_HOST_DEVICE int counter_words() const { return producers > 1 ? 32 : 1; }
   TSM_HOST_DEVICE int chunk_blocks() const { return group * slice_blocks / pieces; }
   TSM_HOST_DEVICE int64_t chunk_bytes() const { return group * slice_bytes() / pieces; }
   TSM_HOST_DEVICE int piece_blocks() const { return slice_blocks / tiles(); }
@@ -181,7 +188,7 @@ struct Plan {
     return exchange == Exchange::kGrid ? 2 * slice_bytes() * members * teams : 0;
   }
   TSM_HOST_DEVICE int64_t counter_bytes() const {
-    return exchange == Exchange::kGrid ? int64_t(teams) * groups() * 4 : 0;
+    return exchange == Exchange::kGrid ? int64_t(teams) * groups() * counter_words() * 4 : 0;
   }
 };
 

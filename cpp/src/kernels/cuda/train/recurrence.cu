@@ -153,7 +153,8 @@ std::string in_words(const Plan& p) {
          n(p.members) + " x " + n(p.teams) + ", units " + n(p.units) + ", rows " + n(p.rows) +
          ", warps " + n(p.jobs()) + " / " + n(p.workers) + ", row tiles " + n(p.row_tiles) +
          ", splits " + n(p.splits) + " in " + n(p.parts) + ", chunks " + n(p.chunks) + " in " +
-         n(p.stages) + streamed + ", shared KB " + n(p.shared_bytes >> 10);
+         n(p.stages) + (copied ? " by " + n(p.producers) : "") + streamed + ", shared KB " +
+         n(p.shared_bytes >> 10);
 }
 
 // Launches the teams of a plan over all rows of the batch.

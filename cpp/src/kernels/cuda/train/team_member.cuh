@@ -1,8 +1,9 @@
 // A thread block's part in its team (plan.h): the matrix in shared memory, the product, and the
 // exchange of x (h, or dz in backward) between members.
 //
-// The first warps, the workers, multiply and run the cell. If x goes through L2, one more warp, the
-// producer, fetches it, so that the workers never wait for a copy that could have started earlier.
+// The first warps, the workers, multiply and run the cell. If x goes through L2, further warps, the
+// producers, fetch it, so that the workers never wait for a copy that could have started earlier.
+// With bulk copies one is enough; without, each copies its share of the chunks.
 //
 // The product is z^T [units, rows] = A [units, K] x^T [K, rows] on tensor cores, one *job*
 // (unit tile, rows, part of k) per warp. Within a block of k, lane q of each quad holds
@@ -44,7 +45,7 @@ class Member {
         full(reinterpret_cast<uint64_t*>(shared + plan.barriers_at)),
         empty(full + plan.stages),
         exchange(launch.exchange + int64_t(2) * team_bytes * team),
-        counters(launch.counters + int64_t(team) * plan.groups()),
+        counters(launch.counters + int64_t(team) * plan.groups() * plan.counter_words()),
         memory(launch.matrix),
         has_job(warp >= plan.workers - plan.jobs() && warp < plan.workers),
         job(has_job ? warp - (plan.workers - plan.jobs()) : 0),
@@ -62,7 +63,7 @@ class Member {
              (row + lane % 4 * 2) * kZStride + lane / 4 * 2;
   }
 
-  __device__ bool is_producer() const { return kGrid && warp == plan.workers; }
+  __device__ bool is_producer() const { return kGrid && warp >= plan.workers; }
 
   // After this, members may exchange data. `rounds` products will follow.
   __device__ void start(int rounds) {
@@ -112,21 +113,25 @@ class Member {
       workers_sync();
     } else if (kGrid) {
       __syncwarp();
-      if (lane == 0 && warp < plan.publishers()) ptx::add_release(counters + rank / plan.group);
-      ptx::arrive(kSliceWritten, plan.worker_threads() + 32);
+      if (lane == 0 && warp < plan.publishers()) ptx::add_release(counter_of(rank / plan.group));
+      ptx::arrive(kSliceWritten, plan.threads());
     } else if (threadIdx.x == 0) {
       ptx::barrier_expect(full + (round & 1), uint32_t(team_bytes));
     }
   }
 
-  // Called by the producer: fetches the slices of a round as they are published. Bulk copies are
-  // started by one lane per chunk; without them, all lanes copy one chunk after the other.
+  // Called by producers: fetches the slices of a round as they are published. Bulk copies are
+  // started by one lane per chunk; without them, all lanes copy one chunk after the other. A stage
+  // is always filled by the same producer (Plan::producers), which has seen when it was empty.
   __device__ void load_chunks(int round) const {
-    ptx::sync(kSliceWritten, plan.worker_threads() + 32);  // the workers have also read z
+    ptx::sync(kSliceWritten, plan.threads());  // the workers have also read z
     const char* from = exchange + int64_t(round & 1) * team_bytes;
-    const int chunk_bytes = int(plan.chunk_bytes());
-    for (int first = 0; first < plan.chunks; first += 32) {  // one lane per chunk
-      const int chunk = first + lane, end = min(32, plan.chunks - first);
+    const int chunk_bytes = int(plan.chunk_bytes()), producers = plan.producers;
+    const uint32_t begin = uint32_t(round) * plan.chunks % plan.stages;  // stage of the first chunk
+    const int mine = int(warp - plan.workers - begin) & (producers - 1);
+    const int count_mine = (plan.chunks - mine + producers - 1) / producers;
+    for (int first = 0; first < count_mine; first += 32) {  // one lane per chunk
+      const int chunk = mine + (first + lane) * producers, end = min(32, count_mine - first);
       const int group = chunk / plan.pieces;
       const int members = min(plan.group, plan.members - group * plan.group);
       const int bytes = members * slice_bytes / plan.pieces;
@@ -135,7 +140,7 @@ class Member {
       const uint32_t stage = turn % plan.stages, lap = turn / plan.stages;
       bool there = false;
       for (int next = 0; next < end;) {
-        if (!there && lane < end && ptx::peek_acquire(counters + group) >= expected) {
+        if (!there && lane < end && ptx::peek_acquire(counter_of(group)) >= expected) {
           there = true;
           if (bulk()) ptx::proxy_fence();  // x and z were written with ordinary stores
         }
@@ -153,7 +158,8 @@ class Member {
           __syncwarp();  // all lanes may read what one has seen to be there
           for (int i = next; i < next + count; ++i)
             copy_chunk(__shfl_sync(~0u, stage, i), __shfl_sync(~0u, lap, i),
-                       from + int64_t(first + i) * chunk_bytes, __shfl_sync(~0u, bytes, i));
+                       from + int64_t(__shfl_sync(~0u, chunk, i)) * chunk_bytes,
+                       __shfl_sync(~0u, bytes, i));
         }
         next += count;
         __syncwarp();
@@ -246,7 +252,11 @@ class Member {
 
   __device__ bool bulk() const { return ptx::kHopper && plan.bulk; }
 
-  // Copies a chunk into a stage, by all lanes of the producer: each has every 32nd word of 16
+  __device__ uint32_t* counter_of(int group) const {
+    return counters + group * plan.counter_words();
+  }
+
+  // Copies a chunk into a stage, by all lanes of a producer: each has every 32nd word of 16
   // bytes.
   __device__ void copy_chunk(uint32_t stage, uint32_t lap, const char* from, int bytes) const {
     if (lap > 0) ptx::barrier_wait(empty + stage, (lap - 1) & 1);
