@@ -41,6 +41,19 @@ __device__ inline uint32_t peek_acquire(const uint32_t* counter) {
   return value;
 }
 
+// Words that blocks write and wait for.
+__device__ inline void store_relaxed(void* to, uint32_t value) {
+  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
+}
+__device__ inline uint4 peek_four(const void* from) {
+  uint4 v;
+  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(from)
+               : "memory");
+  return v;
+}
+
 // Orders ordinary accesses and those of the asynchronous copy engine.
 __device__ inline void proxy_fence() { asm volatile("fence.proxy.async;" ::: "memory"); }
 

@@ -81,8 +81,9 @@ bool complete(Plan& p, const Device& device, const LayerShape& layer) {
   return true;
 }
 
-// The same for a matrix that is streamed, from form, members, units, rows, splits, producers, group,
-// stages and slots. All jobs have the same number of pieces: chunks are a multiple of splits.
+// The same for a matrix that is streamed, from form, members, units, rows, splits, producers,
+// group, stages and slots. All jobs have the same number of pieces: chunks are a multiple of
+// splits.
 bool complete_streamed(Plan& p, const Device& device, const LayerShape& layer) {
   if (!assign_warps(p, device, layer) || p.row_groups != 1) return false;
   p.pieces = 1;
@@ -190,9 +191,9 @@ double cycles(const Plan& p, const LayerShape& layer, const Device& device) {
     latency = 1000 + x / 24 + 12.0 * p.members * (layer.backward ? layer.gates : 1);
   if (grid) {
     // One producer without bulk copies was measured at 10 to 25 bytes per cycle.
-    const double rate = p.bulk ? 40 : std::min(40, 15 * p.producers);
-    path = std::max(x / rate, x * p.members * p.teams / 2600);
-    latency = 3500 + path / p.chunks;  // until the first chunk arrives
+    const double rate = p.bulk ? 40 : p.marked ? 8 * p.producers : std::min(40, 15 * p.producers);
+    path = std::max(x / rate, x * p.members * p.teams / (p.marked ? 1700 : 2600));
+    latency = (p.marked ? 2200 : 3500) + path / p.chunks;  // until the first chunk arrives
     const double each = !p.bulk ? 400.0 / p.producers : p.pieces > 1 ? 100 : 40;
     latency += each * p.chunks;  // pieces of a group arrive together
   }
@@ -367,8 +368,11 @@ void each_plan(const Device& device, const LayerShape& layer, const Take& take) 
           if (!grid) try_all({{p.members, 1}});
           const int most = grid ? device.hopper() ? 1 : std::min(splits, kMaxProducers) : 0;
           for (p.producers = 1; p.producers <= most; p.producers *= 2)
-            if (!try_all(whole_slices(p.members, splits)))
-              try_all(parts_of_slices(p.members, slice_blocks));
+            for (int marked = 0; marked <= (!device.hopper() && p.number_bytes == 2); ++marked) {
+              p.marked = marked;
+              if (!try_all(whole_slices(p.members, splits)))
+                try_all(parts_of_slices(p.members, slice_blocks));
+            }
         }
     }
   }

@@ -146,11 +146,12 @@ struct Plan {
   // stage by parity, so a warp that waits for one must have seen the previous one; this holds
   // because both are for the same split.
   int stages;
-  bool bulk;         // kGrid: by bulk copies
+  bool bulk;  // kGrid: by bulk copies
   // kGrid: further warps, which fetch x. Without bulk copies several, each with the chunks of every
   // producers-th stage. A power of two that divides splits, so that it divides the number of stages
   // where a stage is refilled within a step.
   int producers;
+  bool marked;       // kGrid without bulk copies: x's words tell whether they have been written
   int form;          // index into kForms
   int number_bytes;  // sizeof(D)
   // Of a streamed matrix: pieces of a job that stay in shared memory, pieces that are read in every
@@ -184,8 +185,9 @@ struct Plan {
   TSM_HOST_DEVICE int64_t matrix_bytes() const {  // of all members, that are streamed
     return int64_t(members) * teams * jobs() * streamed * piece_bytes();
   }
-  TSM_HOST_DEVICE int64_t exchange_bytes() const {  // both halves of the double buffer
-    return exchange == Exchange::kGrid ? 2 * slice_bytes() * members * teams : 0;
+  TSM_HOST_DEVICE int sides() const { return marked ? 4 : 2; }  // copies of x, one round each
+  TSM_HOST_DEVICE int64_t exchange_bytes() const {
+    return exchange == Exchange::kGrid ? sides() * slice_bytes() * members * teams : 0;
   }
   TSM_HOST_DEVICE int64_t counter_bytes() const {
     return exchange == Exchange::kGrid ? int64_t(teams) * groups() * counter_words() * 4 : 0;

@@ -153,8 +153,8 @@ std::string in_words(const Plan& p) {
          n(p.members) + " x " + n(p.teams) + ", units " + n(p.units) + ", rows " + n(p.rows) +
          ", warps " + n(p.jobs()) + " / " + n(p.workers) + ", row tiles " + n(p.row_tiles) +
          ", splits " + n(p.splits) + " in " + n(p.parts) + ", chunks " + n(p.chunks) + " in " +
-         n(p.stages) + (copied ? " by " + n(p.producers) : "") + streamed + ", shared KB " +
-         n(p.shared_bytes >> 10);
+         n(p.stages) + (copied ? " by " + n(p.producers) : "") + (p.marked ? " marked" : "") +
+         streamed + ", shared KB " + n(p.shared_bytes >> 10);
 }
 
 // Launches the teams of a plan over all rows of the batch.
@@ -165,6 +165,10 @@ void run_teams(const Args& args, const RecurrenceSetup& setup, const Plan& plan,
   char* exchange = matrix + plan.matrix_bytes();
   auto* counters = reinterpret_cast<uint32_t*>(exchange + plan.exchange_bytes());
   for (int64_t row = 0; row < setup.B; row += int64_t(plan.teams) * plan.rows) {
+    if (plan.marked)
+      cuda::check(
+          cudaMemsetAsync(exchange, 0xff, size_t(plan.exchange_bytes()), cudaStream_t(stream)),
+          "marking x as unwritten");
     if (plan.exchange == Exchange::kGrid)
       cuda::check(cudaMemsetAsync(counters, 0, size_t(plan.counter_bytes()), cudaStream_t(stream)),
                   "clearing counters");

@@ -91,7 +91,8 @@ class StreamedMatrix {
 #pragma unroll
       for (int p = 0; p < P; ++p) piece.tile[n][p] = Operand::get(from + (n * P + p) * kTileWords);
     if (streams) {
-      // Orders the reads of all lanes before the request of lane 0, and so before the copy's writes.
+      // Orders the reads of all lanes before the request of lane 0, and so before the copy's
+      // writes.
       __syncwarp();
       request(slot);
       if (++slot == plan.slots) slot = 0, parity ^= 1;

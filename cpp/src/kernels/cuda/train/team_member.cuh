@@ -44,7 +44,7 @@ class Member {
         team_bytes(slice_bytes * plan.members),
         full(reinterpret_cast<uint64_t*>(shared + plan.barriers_at)),
         empty(full + plan.stages),
-        exchange(launch.exchange + int64_t(2) * team_bytes * team),
+        exchange(launch.exchange + int64_t(plan.sides()) * team_bytes * team),
         counters(launch.counters + int64_t(team) * plan.groups() * plan.counter_words()),
         memory(launch.matrix),
         has_job(warp >= plan.workers - plan.jobs() && warp < plan.workers),
@@ -89,7 +89,7 @@ class Member {
   // slice. `at` is their offset in a part, in bytes.
   template <int M>
   __device__ void publish(int round, int at, const Two (&two)[M]) const {
-    const int part = slice_bytes / M, side = (round & 1) * team_bytes;
+    const int part = slice_bytes / M, side = (round & (kGrid ? plan.sides() - 1 : 1)) * team_bytes;
     const int mine = rank * slice_bytes + at;
     if (X == Exchange::kCluster) {
       const char* here = shared + plan.x_at + side + mine;
@@ -100,6 +100,13 @@ class Member {
 #pragma unroll
         for (int i = 0; i < M; ++i) ptx::send(to + i * part, two[i], arrived);
       }
+    } else if (marked()) {
+      char* later = exchange + ((round + 2) & 3) * team_bytes + mine;
+#pragma unroll
+      for (int i = 0; i < M; ++i)
+        ptx::store_relaxed(exchange + side + mine + i * part, word(two[i]));
+#pragma unroll
+      for (int i = 0; i < M; ++i) ptx::store_relaxed(later + i * part, kUnwritten);
     } else {
       char* to = kAlone ? shared + plan.x_at + at : exchange + side + mine;
 #pragma unroll
@@ -113,6 +120,11 @@ class Member {
       workers_sync();
     } else if (kGrid) {
       __syncwarp();
+      if (marked()) {
+        ptx::arrive(kSliceWritten, plan.threads());
+        if (warp < plan.publishers()) ptx::acquire();  // see `marked`
+        return;
+      }
       if (lane == 0 && warp < plan.publishers()) ptx::add_release(counter_of(rank / plan.group));
       ptx::arrive(kSliceWritten, plan.threads());
     } else if (threadIdx.x == 0) {
@@ -125,11 +137,22 @@ class Member {
   // is always filled by the same producer (Plan::producers), which has seen when it was empty.
   __device__ void load_chunks(int round) const {
     ptx::sync(kSliceWritten, plan.threads());  // the workers have also read z
-    const char* from = exchange + int64_t(round & 1) * team_bytes;
+    const char* from = exchange + int64_t(round & (plan.sides() - 1)) * team_bytes;
     const int chunk_bytes = int(plan.chunk_bytes()), producers = plan.producers;
     const uint32_t begin = uint32_t(round) * plan.chunks % plan.stages;  // stage of the first chunk
     const int mine = int(warp - plan.workers - begin) & (producers - 1);
     const int count_mine = (plan.chunks - mine + producers - 1) / producers;
+    if (marked()) {
+      for (int chunk = mine; chunk < plan.chunks; chunk += producers) {
+        const uint32_t turn = uint32_t(round) * plan.chunks + chunk;
+        const int at = chunk * chunk_bytes;
+        copy_marked(turn % plan.stages, turn / plan.stages, from + at,
+                    min(chunk_bytes, team_bytes - at));
+      }
+      ptx::acquire();
+      __syncwarp();
+      return;
+    }
     for (int first = 0; first < count_mine; first += 32) {  // one lane per chunk
       const int chunk = mine + (first + lane) * producers, end = min(32, count_mine - first);
       const int group = chunk / plan.pieces;
@@ -251,6 +274,42 @@ class Member {
   const uint4* a;
 
   __device__ bool bulk() const { return ptx::kHopper && plan.bulk; }
+
+  // Words of x that tell by themselves whether they have been written: there are no counters, and
+  // no member waits for its stores before it announces them. `kUnwritten` is no pair of numbers
+  // (NaN is stored as 0x7fff). Four sides: with round r, a thread also resets its words of round r
+  // + 2, which hold those of r - 2, read by all. Its fence after that, and the producers' after
+  // reading r + 1, order the reset before the first look at round r + 2.
+  static constexpr uint32_t kUnwritten = 0xffffffffu;
+  __device__ bool marked() const { return kGrid && !kStreams && sizeof(D) == 2 && plan.marked; }
+  __device__ static uint32_t word(uint32_t two) { return two; }
+  __device__ static uint32_t word(uint2 two) { return two.x; }  // never used
+
+  __device__ void copy_marked(uint32_t stage, uint32_t lap, const char* from, int bytes) const {
+    constexpr int kBatch = 16;  // words of 16 bytes per lane that are under way at a time
+    if (lap > 0) ptx::barrier_wait(empty + stage, (lap - 1) & 1);
+    char* to = shared + plan.x_at + int(stage) * int(plan.chunk_bytes());
+    for (int first = lane * 16; first < bytes; first += kBatch * 32 * 16) {
+      const int count = (bytes - first + 32 * 16 - 1) / (32 * 16);
+      uint32_t missing = count < kBatch ? (1u << count) - 1 : (1u << kBatch) - 1;
+      uint4 four[kBatch] = {};
+      while (missing) {
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i)
+          if (missing >> i & 1) four[i] = ptx::peek_four(from + first + i * 32 * 16);
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i) {
+          const uint4& f = four[i];
+          if ((missing >> i & 1) && f.x != kUnwritten && f.y != kUnwritten && f.z != kUnwritten &&
+              f.w != kUnwritten) {
+            *reinterpret_cast<uint4*>(to + first + i * 32 * 16) = f;
+            missing &= ~(1u << i);
+          }
+        }
+      }
+    }
+    ptx::barrier_arrive(full + stage);
+  }
 
   __device__ uint32_t* counter_of(int group) const {
     return counters + group * plan.counter_words();
