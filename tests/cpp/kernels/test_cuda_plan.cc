@@ -28,6 +28,17 @@ void check_stages(const Plan& p) {
       CHECK((before.step < now.step || before.split == now.split));
       before = now;
     }
+  // Every chunk has one producer, and every stage always the same.
+  for (uint32_t step = 0; step < 5; ++step) {
+    int fetched = 0;
+    for (int producer = 0; producer < p.producers; ++producer)
+      for (int chunk = p.first_chunk(producer, step); chunk < p.chunks; chunk += p.producers) {
+        const int stage = (int(step) * p.chunks + chunk) % p.stages;
+        CHECK((chunk >= 0 && stage % p.producers == producer));
+        ++fetched;
+      }
+    CHECK(fetched == p.chunks);
+  }
 }
 
 // Each warp has a tile of units, the lanes cover all units of all rows, and both buffers of x fit.
@@ -91,8 +102,6 @@ void check(const Plan& p, const LayerShape& layer, const Device& device = kHoppe
     CHECK(p.threads() <= 32 * warps_of(form, p.number_bytes));
     CHECK(p.bulk == device.hopper());
     CHECK((p.producers == 1 || (!p.bulk && (p.producers == 2 || p.producers == 4))));
-    // A stage belongs to one producer, in all steps.
-    CHECK((p.stages == p.chunks || p.stages % p.producers == 0));
     CHECK(p.chunk_bytes() % 16 == 0);  // of one copy without bulk copies
     CHECK(p.groups() * p.pieces == p.chunks);
     CHECK((p.groups() * p.group >= p.members && (p.groups() - 1) * p.group < p.members));

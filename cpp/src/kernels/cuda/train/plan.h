@@ -176,6 +176,12 @@ struct Plan {
   TSM_HOST_DEVICE int groups() const { return chunks / pieces; }
   // From counter to counter: with several producers per member that ask for them, a line of L2.
   TSM_HOST_DEVICE int counter_words() const { return producers > 1 ? 32 : 1; }
+  // The first chunk of a round that a producer fetches; it also fetches every producers-th after
+  // it.
+  TSM_HOST_DEVICE int first_chunk(int producer, uint32_t round) const {
+    const uint32_t begin = round * uint32_t(chunks) % uint32_t(stages);  // the stage of chunk 0
+    return int(uint32_t(producer) - begin) & (producers - 1);
+  }
   TSM_HOST_DEVICE int chunk_blocks() const { return group * slice_blocks / pieces; }
   TSM_HOST_DEVICE int64_t chunk_bytes() const { return group * slice_bytes() / pieces; }
   TSM_HOST_DEVICE int piece_blocks() const { return slice_blocks / tiles(); }

@@ -139,8 +139,7 @@ class Member {
     ptx::sync(kSliceWritten, plan.threads());  // the workers have also read z
     const char* from = exchange + int64_t(round & (plan.sides() - 1)) * team_bytes;
     const int chunk_bytes = int(plan.chunk_bytes()), producers = plan.producers;
-    const uint32_t begin = uint32_t(round) * plan.chunks % plan.stages;  // stage of the first chunk
-    const int mine = int(warp - plan.workers - begin) & (producers - 1);
+    const int mine = plan.first_chunk(warp - plan.workers, uint32_t(round));
     const int count_mine = (plan.chunks - mine + producers - 1) / producers;
     if (marked()) {
       for (int chunk = mine; chunk < plan.chunks; chunk += producers) {
