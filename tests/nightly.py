@@ -23,6 +23,7 @@ RECORD = Path(__file__).with_suffix(".json")
 ALONE = {
     "hostile": "tests/training/test_hostile_values.py",
     "kills": "tests/training/test_stop.py",
+    "serving": "tests/serving",
     "steps": "tests/conformance/test_long_run.py",
 }
 

@@ -23,7 +23,9 @@ async def within(seconds: float, what: Coroutine[Any, Any, T]) -> T:
         return done
     task = asyncio.current_task()
     assert task is not None
-    late, before = False, task.cancelling() if sys.version_info >= (3, 11) else 0
+    late, before = False, 0
+    if sys.version_info >= (3, 11):
+        before = task.cancelling()
 
     def cancel() -> None:
         nonlocal late
