@@ -25,8 +25,8 @@ class Request:
         self.parts: list[NDArray[np.int64]] = []
         self.last: PoolEvent | None = None
 
-    def tell(self, event: PoolEvent) -> None:
-        if event.kind == "done":
+    def tell(self, event: PoolEvent, done: bool) -> None:
+        if done:
             self.last = event
         elif event.tokens is not None:
             self.parts.append(event.tokens)
@@ -109,12 +109,14 @@ class AsyncPool:
 
     def _deliver(self) -> None:
         for event in self.pool.take():
-            request = self._requests.get(event.ticket)
-            if event.kind == "done":
-                self._requests.pop(event.ticket, None)
+            ticket, done = event.ticket, event.kind == "done"
+            if done:
+                request = self._requests.pop(ticket, None)
                 self._room.set()
+            else:
+                request = self._requests.get(ticket)
             if request is not None:
-                request.tell(event)
+                request.tell(event, done)
 
     async def _submit(self, ask: Callable[[], int], wait: bool) -> Request:
         if not wait:

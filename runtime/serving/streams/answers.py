@@ -49,6 +49,8 @@ def encoded(answer: dict[str, Any]) -> bytes:
 
 def _value(value: Any) -> str:
     """Nine digits identify a float32; printing it with all digits of a float64 takes ten times as long."""
+    if type(value) is int:
+        return str(value)
     if not isinstance(value, np.ndarray):
         return json.dumps(value)
     if value.ndim > 1:

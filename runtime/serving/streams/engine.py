@@ -134,11 +134,13 @@ class Engine:
             common["logits"] = step.logits or ("last" if step.top else None)
             common["log_probs"] = step.action == "score"
             event = await self.pool.feed(key, chunk, dt=dt, save=True, **common)
-        parts = [part for part in (chunk, event.tokens) if part is not None]
-        fed: Any = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        if event.position != start + len(fed) or event.blob is None:
+        tokens, position, blob = event.tokens, event.position, event.blob
+        fed: Any = chunk
+        if tokens is not None:
+            fed = tokens if chunk is None else np.concatenate((chunk, tokens))
+        if position != start + len(fed) or blob is None:
             raise Lost(self.limits)
-        return Done(event.position, event.blob, event, fed)
+        return Done(position, blob, event, fed)
 
     async def _generate(
         self,
