@@ -12,8 +12,8 @@ namespace {
 using Flags = py::detail::npy_api;
 constexpr int kDense = Flags::NPY_ARRAY_C_CONTIGUOUS_ | Flags::NPY_ARRAY_ALIGNED_;
 
-[[noreturn]] void refuse(const char* name, const std::string& found, const std::string& accepted) {
-  throw Error(std::string(name) + " " + found + "; accepted: " + accepted);
+[[noreturn]] void refuse(const Name& name, const std::string& found, const std::string& accepted) {
+  throw Error(name.str() + " " + found + "; accepted: " + accepted);
 }
 
 std::string shape_of(const py::array& a) { return py::str(a.attr("shape")).cast<std::string>(); }
@@ -25,7 +25,7 @@ bool has_type(const py::dtype& type, char kind, ssize_t bytes) {
 // Arrays are used as they are; other objects are converted, and `converted` keeps the result alive.
 // accepted() returns text for the error message and is called only on an error.
 template <class Text>
-py::array array_from(py::handle x, const char* name, const Text& accepted, py::object& converted) {
+py::array array_from(py::handle x, const Name& name, const Text& accepted, py::object& converted) {
   if (py::isinstance<py::array>(x)) return py::reinterpret_borrow<py::array>(x);
   try {
     converted = py::module_::import("numpy").attr("asarray")(x);
@@ -47,7 +47,7 @@ void gather(const char* from, ssize_t stride, int64_t n, To* to) {
 
 }  // namespace
 
-TokenInput read_tokens(py::handle x, const char* name) {
+TokenInput read_tokens(py::handle x, const Name& name) {
   const auto accepted = [] { return "uint16, int32 or int64 tokens [T]"; };
   TokenInput in;
   const py::array a = array_from(x, name, accepted, in.converted);
@@ -76,7 +76,7 @@ TokenInput read_tokens(py::handle x, const char* name) {
   return in;
 }
 
-Input<float> read_values(py::handle x, int64_t width, const char* name) {
+Input<float> read_values(py::handle x, int64_t width, const Name& name) {
   const auto accepted = [&] { return "float32 [T, " + std::to_string(width) + "]"; };
   Input<float> in;
   const py::array a = array_from(x, name, accepted, in.converted);
@@ -104,7 +104,7 @@ Input<float> read_values(py::handle x, int64_t width, const char* name) {
   return in;
 }
 
-Input<float> read_dt(py::handle dt, int64_t T, const char* name) {
+Input<float> read_dt(py::handle dt, int64_t T, const Name& name) {
   Input<float> in;
   in.rows = T;
   if (dt.is_none()) return in;
@@ -145,7 +145,7 @@ Input<float> read_dt(py::handle dt, int64_t T, const char* name) {
   return in;
 }
 
-float* result_array(py::handle out, int64_t rows, int64_t width, const char* name,
+float* result_array(py::handle out, int64_t rows, int64_t width, const Name& name,
                     py::object& result) {
   if (out.is_none()) {
     py::array_t<float> made =

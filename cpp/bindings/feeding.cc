@@ -31,7 +31,7 @@ struct Wish {
 };
 
 void prepare(Fed& fed, PyStream& s, py::handle x, py::handle dt, Wish wish, py::handle out,
-             const char* x_name, const char* dt_name, const char* out_name) {
+             const Name& x_name, const Name& dt_name, const Name& out_name) {
   fed.stream = s.stream.share();
   const Model& model = fed.stream->model();
   Chunk& chunk = fed.chunk;
@@ -204,35 +204,35 @@ class Many {
   // A list with result(i) for each chunk i, or the error of that chunk.
   template <class F>
   py::list results(const F& result) const {
-    py::list list(count());
-    for (size_t i = 0; i < count(); ++i) list[i] = py::none();
+    std::vector<py::object> failed(failures_.empty() ? 0 : count());
     for (const Failure& failure : failures_) {
-      if (!py::object(list[size_t(failure.chunk)]).is_none()) continue;  // the first error counts
+      if (failed[size_t(failure.chunk)]) continue;  // the first error counts
       Error error(failure.message, failure.kind);
       error.chunk = failure.chunk;
-      list[size_t(failure.chunk)] = exception_of(error);
+      failed[size_t(failure.chunk)] = exception_of(error);
     }
-    for (size_t i = 0; i < count(); ++i) {
-      if (py::object(list[i]).is_none()) list[i] = result(i);
-    }
+    py::list list(count());
+    for (size_t i = 0; i < count(); ++i)
+      list[i] = failed.empty() || !failed[i] ? py::object(result(i)) : failed[i];
     return list;
   }
 
  private:
-  PyStream& stream(size_t i) const {
-    const py::object given = streams_[i];
-    const std::string place = "streams[" + std::to_string(i) + "]";
-    if (!py::isinstance<PyStream>(given))
-      throw Error(place + " is a " + Py_TYPE(given.ptr())->tp_name + "; accepted: Stream");
-    PyStream& s = py::cast<PyStream&>(given);
-    require(&s.model() == model_.get(),
-            place + " belongs to another model; accepted: streams of this model");
+  PyStream& stream(size_t i) {
+    const py::handle given = PyList_GET_ITEM(streams_.ptr(), Py_ssize_t(i));
+    const Name place("streams", int64_t(i));
+    if (!stream_.load(given, false))
+      throw Error(place.str() + " is a " + Py_TYPE(given.ptr())->tp_name + "; accepted: Stream");
+    PyStream& s = py::detail::cast_op<PyStream&>(stream_);
+    if (&s.model() != model_.get())
+      throw Error(place.str() + " belongs to another model; accepted: streams of this model");
     return s;
   }
 
   const std::shared_ptr<const Model> model_;
   const py::list streams_;
   const bool collects_;
+  py::detail::make_caster<PyStream> stream_;  // one for all, because creating it looks up the type
   std::vector<Failure> failures_;
 };
 
@@ -247,12 +247,13 @@ py::list feed_many(const PyModel& m, py::handle streams, py::handle chunks, py::
   const Setting last(last_only, count, "last_only"), scored(log_probs, count, "log_probs");
   std::vector<Fed> fed(count);
   many.each([&](size_t i, PyStream& s) {
-    const std::string place = "[" + std::to_string(i) + "]";
-    const py::object dt = times.empty() ? py::none() : py::object(times[i]);
-    const py::object out = rooms.empty() ? py::none() : py::object(rooms[i]);
+    const auto at = [&](const py::list& list) {
+      return py::handle(list.empty() ? Py_None : PyList_GET_ITEM(list.ptr(), Py_ssize_t(i)));
+    };
     const Wish wish{last.get<bool>(i, "a bool"), scored.get<bool>(i, "a bool")};
-    prepare(fed[i], s, xs[i], dt, wish, out, ("chunks" + place).c_str(), ("dts" + place).c_str(),
-            ("out" + place).c_str());
+    const auto number = int64_t(i);
+    prepare(fed[i], s, at(xs), at(times), wish, at(rooms), {"chunks", number}, {"dts", number},
+            {"out", number});
   });
   std::vector<Chunk> batch(count);  // refused chunks have no stream and fail again
   for (size_t i = 0; i < count; ++i) batch[i] = fed[i].chunk;
