@@ -125,6 +125,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help=f"all, or some of: {', '.join(list(KINDS)[1:])}",
     )
     servers.add_argument(
+        "--threads",
+        type=int,
+        metavar="N",
+        help="of tsm-serve (default: its own, or with --beside 1, as the others have)",
+    )
+    servers.add_argument(
         "--rounds", type=int, metavar="N", help=f"turns per server (default {ROUNDS} with --beside)"
     )
     servers.add_argument(
@@ -159,6 +165,8 @@ def run(args: argparse.Namespace) -> int:
     check(args)
     names = [OURS, *(list(KINDS)[1:] if "all" in args.beside else dict.fromkeys(args.beside))]
     args.rounds = args.rounds or (ROUNDS if len(names) > 1 else 1)
+    if args.threads is None:
+        args.threads = 1 if len(names) > 1 else 0
     if args.saturation is None:
         args.saturation = SATURATION if len(names) > 1 else 0.0
     where = machine()
@@ -201,7 +209,7 @@ def compared(args: argparse.Namespace, names: Sequence[str], folder: Path) -> li
             for name in there:
                 home = folder / f"{name}-{turn}"
                 home.mkdir()
-                with running(KINDS[name], path, repository, home) as server:
+                with running(KINDS[name], path, repository, home, args.threads) as server:
                     found = [
                         one(server, each, f"s{i}-", model, update) for i, each in enumerate(loads)
                     ]
@@ -214,8 +222,8 @@ def compared(args: argparse.Namespace, names: Sequence[str], folder: Path) -> li
 
 def check(args: argparse.Namespace) -> None:
     lowest = {"active": 1, "idle": 0, "seconds": 0.1, "ramp": 0, "slow": 0, "dying": 0, "seed": 0}
-    lowest |= {"rounds": 1, "saturation": 0, "think": 0, "rate": 1e-6}
-    highest = {"slow": 1, "dying": 1}
+    lowest |= {"rounds": 1, "saturation": 0, "think": 0, "rate": 1e-6, "threads": 0}
+    highest = {"slow": 1, "dying": 1, "threads": 1024}
     for name, low in lowest.items():
         value, high = getattr(args, name), highest.get(name, 1e9)
         if value is not None and not low <= value <= high:

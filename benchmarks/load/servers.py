@@ -28,7 +28,7 @@ class Kind:
     title: str
     talk: str
     path: str
-    arguments: tuple[str, ...] = ()  # after python -m; {model} and {folder} are filled in
+    arguments: tuple[str, ...] = ()  # after python -m; {model}, {folder}, {threads} are filled in
 
     def why_not(self, repository: Path | None) -> str | None:
         """Why this server cannot be measured here; None if it can."""
@@ -41,7 +41,7 @@ class Kind:
 
 def _tsm(store: str) -> tuple[str, ...]:
     flags = ("--store", store, "--port", "0", "--log", "events", "--max-sessions", "10000000")
-    return ("tsm.runtime.serving.cli", "m={model}", *flags)
+    return ("tsm.runtime.serving.cli", "m={model}", *flags, "--threads", "{threads}")
 
 
 def _rival(kind: str) -> tuple[str, ...]:
@@ -85,7 +85,9 @@ class Running:
 
 
 @contextmanager
-def running(kind: Kind, model: Path, repository: Path | None, folder: Path) -> Iterator[Running]:
+def running(
+    kind: Kind, model: Path, repository: Path | None, folder: Path, threads: int = 0
+) -> Iterator[Running]:
     """Runs a server in a new, empty folder."""
     env, path = dict(os.environ), kind.path
     if kind.talk == "triton":
@@ -96,7 +98,8 @@ def running(kind: Kind, model: Path, repository: Path | None, folder: Path) -> I
         env, path = triton.process_environment(), path.format(model=home.name)
         address = f"http://127.0.0.1:{port}"
     else:
-        words = [word.format(model=model, folder=folder) for word in kind.arguments]
+        facts = {"model": model, "folder": folder, "threads": threads}
+        words = [word.format(**facts) for word in kind.arguments]
         command, address = [sys.executable, "-m", *words], ""
     log = folder / "log"
     with (
