@@ -56,8 +56,6 @@ def why_not(dtype: torch.dtype, device: torch.device) -> str:
             return "compute capability {}.{}; the kernels need {}.{} or newer".format(
                 *found, *OLDEST
             )
-        if not _core.cuda_device_count():
-            return "the compiled core cannot use the driver"
         if not _core.recurrence_cuda_path(device=_ordinal(device)):
             return "this build has no code for compute capability {}.{}".format(*found)
         if not _core.has_products():

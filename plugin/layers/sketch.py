@@ -79,9 +79,11 @@ class Sketch:
     def _array(
         self, dtype: torch.dtype, shape: Sequence[int], place: Place, strides: Any = None
     ) -> Tensor:
-        made = torch.empty(tuple(shape), dtype=dtype, device="meta")
-        if strides is not None:
-            made = torch.empty_strided(tuple(shape), strides, dtype=dtype, device="meta")
+        size = tuple(shape)
+        if strides is None:
+            made = torch.empty(size, dtype=dtype, device="meta")
+        else:
+            made = torch.empty_strided(size, strides, dtype=dtype, device="meta")
         self._made.append(made)
         self._places[made.untyped_storage()._cdata] = place
         return made

@@ -8,7 +8,7 @@ import torch
 
 import emulated_cuda
 from tolerances import assert_close
-from tsm.plugin.layers import Recurrent, operator
+from tsm.plugin.layers import Recurrent, layer_cuda, operator
 from tsm.plugin.layers.contract import LayerCall
 from tsm.plugin.layers.operator import layer_operator, run_function
 from tsm.plugin.layers.sketch import Sketch
@@ -149,6 +149,33 @@ def test_saved_tensors_that_a_hook_has_replaced(representative_cell):
         y, _ = run_function("layer_cuda", call, layer._links, None, None, inputs)
         with pytest.raises((ValueError, RuntimeError)):
             y.sum().backward()
+
+
+def test_saved_tensors_that_a_hook_has_put_at_odd_addresses(representative_cell, monkeypatch):
+    """The kernels read 16 bytes at a time; a slice of a buffer of a hook may begin anywhere."""
+    layer, call, inputs = arguments(representative_cell)
+    run, read = layer_cuda.backward, []
+
+    def backward(*given):
+        read.extend(t.data_ptr() for t in given[10])  # saved
+        return run(*given)
+
+    monkeypatch.setattr(layer_cuda, "backward", backward)
+
+    def packed(t):
+        size, step = t.numel() * t.itemsize, t.itemsize
+        memory = torch.empty(size + step, dtype=torch.uint8)
+        memory[step:] = t.contiguous().flatten().view(torch.uint8)
+        return memory, t.dtype, t.shape
+
+    def unpacked(saved):
+        memory, dtype, shape = saved
+        return memory[dtype.itemsize :].view(dtype).view(shape)
+
+    with torch.autograd.graph.saved_tensors_hooks(packed, unpacked):
+        y, _ = run_function("layer_cuda", call, layer._links, None, None, inputs)
+    torch.autograd.grad(y.sum(), [inputs[0], layer.weight_h])
+    assert len(read) == 2 and not any(address % 16 for address in read)
 
 
 def of_operator(cell, dtype=torch.float32, keep=True):
