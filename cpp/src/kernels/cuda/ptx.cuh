@@ -41,7 +41,7 @@ __device__ inline uint32_t peek_acquire(const uint32_t* counter) {
   return value;
 }
 
-// Words that blocks write and wait for.
+// For words that one block writes while others look whether they have been written.
 __device__ inline void store_relaxed(void* to, uint32_t value) {
   asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
 }
@@ -99,7 +99,8 @@ __device__ inline void barrier_wait(uint64_t* barrier, uint32_t parity) {
         : "memory");
 }
 
-// How long the L2 cache keeps what a copy reads: as usual, or not at all.
+// How long the L2 cache keeps what a copy reads: as usual, or only until another line needs the
+// place.
 __device__ inline uint64_t kept_in_cache() {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));

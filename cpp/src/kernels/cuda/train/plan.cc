@@ -16,7 +16,7 @@ int64_t round_up(int64_t n, int64_t to) { return divided_up(n, to) * to; }
 
 constexpr int kMaxStages = 32;  // one per lane of a producer
 constexpr int kMaxRows = 128;
-constexpr int kMaxProducers = 4;  // a multiprocessor takes no more from L2
+constexpr int kMaxProducers = 4;  // three have the rate of bulk copies, by `cycles`
 
 // Distributes the work of a member over its warps, of which `producers` fetch x; returns false if
 // there are too few.
@@ -146,13 +146,14 @@ double grid_job(const Plan& p, double chunk) {
   return p.chunks > p.stages ? std::max(warp, stages) + warp / 4 : warp;
 }
 
-// A matrix of up to this size stays in the L2 cache of an H200 from one step to the next. Of a
-// larger one the cache keeps kKept, if it is told which part to keep.
+// Bytes of a matrix that stay in the L2 cache of an H200 from one step to the next: of one of up to
+// kCached all; of a larger one kKept, if the others are read with evict_first.
 constexpr double kCached = 45e6, kKept = 38e6;
 
 // Cycles of a product whose matrix is streamed: a warp's pieces, one after the other, or the
 // copies. Those from memory and the exchange of x (`path`) hardly overlap. Fitted to 56 plans on an
-// H200. The slots are filled while the warps wait for x, which saves little: a step reads many
+// H200, in which the cache kept all or nothing; where it keeps a part, 12 to 15% too low (lstm, 1 x
+// 3072). The slots are filled while the warps wait for x, which saves little: a step reads many
 // times their size.
 double stream_cycles(const Plan& p, const LayerShape& layer, double path) {
   const double all = double(p.matrix_bytes()), member = all / p.members / p.teams;
@@ -205,7 +206,8 @@ double cycles(const Plan& p, const LayerShape& layer, const Device& device) {
 
 // The same for a matrix in registers, over all rounds: tensor cores (in float, the ordinary cores),
 // each serving a quarter of the warps, reading tiles and, in float, x from shared memory, and a
-// chain of latencies. Several blocks with few warps share a multiprocessor.
+// chain of latencies. Several blocks with few warps share a multiprocessor. Not fitted in float:
+// plstm's forward steps take 1.5 to 2.1 times as long.
 double register_cycles(const Plan& p, const LayerShape& layer, const Device& device) {
   const bool exact = p.number_bytes == 4;
   const double tiles = double(kForms[p.form].warps) * layer.gates;  // of a warp

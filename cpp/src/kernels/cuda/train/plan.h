@@ -84,9 +84,9 @@ TSM_HOST_DEVICE constexpr int warps_of(const Form& form, int number_bytes) {
 }
 
 // kRegisters: how many of a warp's tiles of the matrix, one per block of k and gate, its registers
-// hold, which are 4 of a thread per tile, 8 in float. The cell needs the other registers, of 255
-// with up to 8 warps, 168 with more. Tiles that are not held stay in shared memory, except in
-// bfloat16 with up to 8 warps: 0, such a matrix has no kernel.
+// hold. A tile takes 4 registers of a thread, in float 8. A thread has 255 with up to 8 warps and
+// 168 with more; the cell needs the others. Tiles that are not held are in shared memory. In
+// bfloat16 with up to 8 warps, all are held, or there is no kernel and this returns 0.
 TSM_HOST_DEVICE constexpr int register_tiles(const Form& form, int gates, bool backward,
                                              int number_bytes) {
   const int all = gates * form.warps;
@@ -147,7 +147,7 @@ struct Plan {
   // because both are for the same split.
   int stages;
   bool bulk;  // kGrid: by bulk copies
-  // kGrid: further warps, which fetch x. Without bulk copies several, each with the chunks of every
+  // kGrid: further warps, which fetch x; one with bulk copies, up to four without. Each fills every
   // producers-th stage. A power of two that divides splits, so that it divides the number of stages
   // where a stage is refilled within a step.
   int producers;
@@ -174,10 +174,10 @@ struct Plan {
     return int64_t(slice_blocks) * rows * kTile * number_bytes;
   }
   TSM_HOST_DEVICE int groups() const { return chunks / pieces; }
-  // From counter to counter: with several producers per member that ask for them, a line of L2.
+  // Words from one counter to the next. If several producers per member poll, each counter has a
+  // line of L2 of its own.
   TSM_HOST_DEVICE int counter_words() const { return producers > 1 ? 32 : 1; }
-  // The first chunk of a round that a producer fetches; it also fetches every producers-th after
-  // it.
+  // The first chunk of a round that a producer fetches. After it, it fetches every producers-th.
   TSM_HOST_DEVICE int first_chunk(int producer, uint32_t round) const {
     const uint32_t begin = round * uint32_t(chunks) % uint32_t(stages);  // the stage of chunk 0
     return int(uint32_t(producer) - begin) & (producers - 1);
@@ -191,7 +191,8 @@ struct Plan {
   TSM_HOST_DEVICE int64_t matrix_bytes() const {  // of all members, that are streamed
     return int64_t(members) * teams * jobs() * streamed * piece_bytes();
   }
-  TSM_HOST_DEVICE int sides() const { return marked ? 4 : 2; }  // copies of x, one round each
+  // Copies of x, for consecutive rounds.
+  TSM_HOST_DEVICE int sides() const { return marked ? 4 : 2; }
   TSM_HOST_DEVICE int64_t exchange_bytes() const {
     return exchange == Exchange::kGrid ? sides() * slice_bytes() * members * teams : 0;
   }

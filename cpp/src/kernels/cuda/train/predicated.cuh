@@ -21,8 +21,8 @@ __device__ inline T* materialized(T* value) {
   return value;
 }
 
-// For global memory. A value that is not loaded stays unchanged. `bits` are
-// those of a float, or of a bfloat16 (void) in the low half.
+// For global memory. A value that is not loaded stays unchanged. `bits` of a float are a float's;
+// those of any other pointer are a bfloat16's, in the low half.
 __device__ inline void load_if(bool on, const float* from, float& value) {
   asm volatile("{\n.reg .pred on;\nsetp.ne.b32 on, %1, 0;\n@on ld.global.f32 %0, [%2];\n}"
                : "+f"(value)

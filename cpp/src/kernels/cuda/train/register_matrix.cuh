@@ -173,10 +173,10 @@ class RegisterMatrix<bf16, P, K, kHeld> : public RegisterTiles<bf16, P, K, kHeld
 };
 
 // float32: by multiply-adds. Tensor cores would need three products of rounded numbers and fill
-// only two of eight columns. The lanes split the units of the tile into groups of kUnits, and k
-// into `kParts` parts; with one product (backward) a lane has more units, so that it reads less of
-// the long x. Then the lanes of a group exchange sums until each has its own. x is
-// [pairs of k][rows][2], one read.
+// only two of eight columns. A lane has kUnits units of the tile and one of kParts parts of k; with
+// one product (backward) it has more units, so that it reads less of the long x. Then the lanes
+// with the same units exchange sums until each has that of its own unit and row. x is
+// [pairs of k][rows][2]: one read gives two k of both rows.
 template <int P, int K, int kHeld>
 class RegisterMatrix<float, P, K, kHeld> : public RegisterTiles<float, P, K, kHeld> {
   using Tiles = RegisterTiles<float, P, K, kHeld>;
@@ -212,7 +212,7 @@ class RegisterMatrix<float, P, K, kHeld> : public RegisterTiles<float, P, K, kHe
   }
 
   struct Sums {
-    float of[P][kParts];  // units, two rows each
+    float of[P][kParts];  // [kUnits][rows]
 
     __device__ void clear() {
 #pragma unroll

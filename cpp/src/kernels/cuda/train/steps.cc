@@ -17,7 +17,7 @@ int64_t bytes_of(DType dtype) { return dtype == DType::kFloat32 ? 4 : 2; }
 
 // Offsets in the workspace, in bytes.
 struct Scratch {
-  int64_t product = 0, second, products;  // second: the first h as D, or dq; products: the last
+  int64_t product = 0, second, products;  // U h or P; the first h as D, or dq; cublasLt's own
 
   Scratch(const CellInfo& cell, DType dtype, int64_t B, int64_t H, bool backward) {
     const auto rounded = [](int64_t bytes) { return (bytes + 255) / 256 * 256; };

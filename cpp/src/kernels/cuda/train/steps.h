@@ -51,7 +51,7 @@ class Steps {
  private:
   const RecurrenceSetup setup_;
   const CellStepKernels& kernels_;
-  std::optional<cuda::Product> first_, next_;  // of the first step that runs, and of the others
+  std::optional<cuda::Product> first_, next_;  // of step 0 (forward only), and of the others
 };
 
 }  // namespace tsm

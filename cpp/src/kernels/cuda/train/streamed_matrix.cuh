@@ -5,9 +5,9 @@
 //
 // A piece is N x P tiles: N blocks of k and P products (forward: one block, all gates; backward: as
 // many blocks as the cell has gates, one product). Streamed pieces are spread evenly among all, so
-// that the memory is never idle. If the cache cannot hold all of them, some are kept there from one
-// step to the next, evenly among the others, which are not cached: without that, each would evict
-// the one that is needed soonest.
+// that the memory is never idle. If the L2 cache cannot hold all of them, some stay there from one
+// step to the next; the others, evenly among them, are the first that it evicts. Otherwise each
+// would evict the one that is needed soonest.
 #pragma once
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/train/operands.cuh"
@@ -107,13 +107,13 @@ class StreamedMatrix {
   const uint4 *const resident, *const slots;
   uint64_t* const full;  // [slots]: a piece has arrived
   const char* const streamed;
-  int left = 0;       // pieces to request until the last product
-  int next = 0;       // the streamed piece that is requested next
-  int kept_debt = 0;  // as `debt`, for the pieces that the cache keeps
-  uint64_t kept, not_kept;
-  int here = 0, debt = 0;  // of this product: words of resident pieces; see `fill`
-  int slot = 0;            // that is read next
-  uint32_t parity = 0;     // of the times that it was filled
+  int left = 0;             // pieces to request until the last product
+  int next = 0;             // the streamed piece that is requested next
+  int kept_debt = 0;        // as `debt`, for the pieces that the cache keeps
+  uint64_t kept, not_kept;  // cache policies
+  int here = 0, debt = 0;   // of this product: words of resident pieces; see `fill`
+  int slot = 0;             // that is read next
+  uint32_t parity = 0;      // of the times that it was filled
 
   __device__ static uint4* words(char* p) { return reinterpret_cast<uint4*>(p); }
   __device__ static char* of_job(const Plan& plan, char* memory, int job) {

@@ -113,8 +113,8 @@ class Member {
       for (int i = 0; i < M; ++i) *reinterpret_cast<Two*>(to + i * part) = two[i];
     }
   }
-  // Called by workers when their part of the slice is written. In a grid each warp that has one
-  // signals for itself, so that the release does not wait for other stores.
+  // Called by workers when their part of the slice is written. In a grid with counters, each warp
+  // that has a part counts for itself, so that the release does not wait for other stores.
   __device__ void signal(int round) const {
     if (kAlone) {
       workers_sync();
@@ -262,7 +262,7 @@ class Member {
   const int lane, warp, slice_bytes, team_bytes;
   uint64_t* const full;      // [stages]: a chunk has arrived
   uint64_t* const empty;     // [stages]: all workers of its split have read it
-  char* const exchange;      // [2][members]: slices of this team
+  char* const exchange;      // [Plan::sides()][members]: slices of this team
   uint32_t* const counters;  // [groups]: warps that have published their part, over all rounds
   char* const memory;        // the streamed parts of all members' matrices
   // This warp's job.
@@ -276,13 +276,13 @@ class Member {
 
   // Words of x that tell by themselves whether they have been written: there are no counters, and
   // no member waits for its stores before it announces them. `kUnwritten` is no pair of numbers
-  // (NaN is stored as 0x7fff). Four sides: with round r, a thread also resets its words of round r
-  // + 2, which hold those of r - 2, read by all. Its fence after that, and the producers' after
-  // reading r + 1, order the reset before the first look at round r + 2.
+  // (NaN is stored as 0x7fff). x has four copies (Plan::sides): with round r, a thread also resets
+  // its words of round r + 2, in the copy of r - 2, which all members have read. Its fence after
+  // that, and the producers' after reading r + 1, order the reset before the first look at r + 2.
   static constexpr uint32_t kUnwritten = 0xffffffffu;
   __device__ bool marked() const { return kGrid && !kStreams && sizeof(D) == 2 && plan.marked; }
   __device__ static uint32_t word(uint32_t two) { return two; }
-  __device__ static uint32_t word(uint2 two) { return two.x; }  // never used
+  __device__ static uint32_t word(uint2 two) { return two.x; }  // compiles; float x is not marked
 
   __device__ void copy_marked(uint32_t stage, uint32_t lap, const char* from, int bytes) const {
     constexpr int kBatch = 16;  // words of 16 bytes per lane that are under way at a time
