@@ -15,6 +15,7 @@ namespace {
 struct BFloat16Tiles {
   using Element = uint16_t;
   static constexpr int kLanes = SimdFloat::kLanes, kGroup = 2, kPad = kAmxGroups;
+  static constexpr int kVectors = kPanelVectors;
   static constexpr MatrixSource::Type kSource = MatrixSource::kBFloat16;
 };
 
