@@ -10,7 +10,7 @@
 PYTHON ?= $(if $(wildcard .venv/.python-*),.venv/bin/python,python3)
 TSM_CUDA ?= AUTO
 TSM_WERROR ?= OFF
-PYTEST_ARGS ?= -n auto -rs
+PYTEST_ARGS ?= -n auto -rfEs
 
 SHELL := bash
 .SHELLFLAGS := -eo pipefail -c

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     Logits = list[NDArray[np.float32]]
 
 ROUNDS, QUEUED = 8, 2  # chunks per stream in each turn; how many of them are queued at once
-
-
 WAYS = ("feed_many, C++", "pool, C++", "feed_many", "pool")
 
 

@@ -15,6 +15,13 @@
 #endif
 
 namespace tsm::bench {
+namespace {
+
+double since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
 
 LoadOptions options_of(const std::string& dtype, int threads, const std::string& device) {
   require(device == "cpu" || device == "cuda", "device = '" + device + "'; accepted: cpu, cuda");
@@ -57,14 +64,6 @@ FeedLoop::FeedLoop(const std::string& path, const LoadOptions& options, int64_t 
     chunks_.push_back(chunk);
   }
 }
-
-namespace {
-
-double since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-}  // namespace
 
 double FeedLoop::run(int64_t calls) {
   const auto start = std::chrono::steady_clock::now();

@@ -106,7 +106,7 @@ def forward(
         dt, lengths = _dense(dt), _dense(lengths)
     given = tuple([(t.dtype, t.shape, t.stride()) for t in sources])
     rest = (vectors is not None, dt is not None, lengths is not None, keep)
-    made = _forward(call, index, _core.plan_version(), _tf32(call), given, *rest)
+    made = _forward(call, index, _core.plan_version(), _tf32(call.dtype), given, *rest)
     rows = torch.empty(made.rows, dtype=call.dtype, device=device)
     kept = torch.empty(made.kept, dtype=torch.uint8, device=device)
     last = torch.empty(made.last, dtype=torch.float32, device=device)
@@ -227,7 +227,9 @@ def backward(
     given = tuple([None if g is None else (g.dtype, g.shape, g.stride()) for g in grads])
     rest = (direct, vectors is not None, dt is not None, lengths is not None, overwrite)
     version = _core.plan_version()
-    made = _backward(call, rows.get_device(), version, _tf32(call), tuple(needs[:4]), given, *rest)
+    made = _backward(
+        call, rows.get_device(), version, _tf32(call.dtype), tuple(needs[:4]), given, *rest
+    )
     found = [
         None if kind is None else torch.empty(kind[1], dtype=kind[0], device=device)
         for kind in made.gradients
@@ -414,9 +416,8 @@ def recurrence_once(
         for name, t in arrays.items()
     }
     sketch.scratch([])
-    tf32 = torch.backends.cuda.matmul.fp32_precision == "tf32"
     dtype = weight_h.dtype
-    sketch.recurrence(cell, dtype, constants, shape, pitch, y_step, tf32, backward, made)
+    sketch.recurrence(cell, dtype, constants, shape, pitch, y_step, _tf32(dtype), backward, made)
     device = weight_h.device
     scratch = torch.empty(sketch.scratch_bytes, dtype=torch.uint8, device=device)
     given = [t for t in (*arrays.values(), scratch) if t is not None]
@@ -427,11 +428,9 @@ def _ordinal(device: torch.device) -> int:
     return torch.cuda.current_device() if device.index is None else device.index
 
 
-def _tf32(call: LayerCall) -> bool:
-    """Whether torch allows products of float32 to round to tf32."""
-    if call.dtype != torch.float32:
-        return False
-    return bool(torch.backends.cuda.matmul.fp32_precision == "tf32")
+def _tf32(dtype: torch.dtype) -> bool:
+    """Whether products of this dtype may round to tf32: those of float32, if torch allows it."""
+    return dtype == torch.float32 and torch.backends.cuda.matmul.fp32_precision == "tf32"
 
 
 def current_stream(device: torch.device) -> int:

@@ -35,7 +35,7 @@ def test_the_backend_is_the_implementation_that_runs(monkeypatch):
     layers = torch.nn.ModuleList([Recurrent("lstm", 2, 3), Recurrent("nru", 3, 8)])
     cpu = torch.device("cpu")
     assert run.backend(layers[0], cpu, False) == "layer_cpu"
-    monkeypatch.setattr(run, "choose", lambda *_: Route("layer_cuda", "3 units do not fit"))
+    monkeypatch.setattr(layers[0], "route", lambda *_: Route("layer_cuda", "3 units do not fit"))
     assert run.backend(layers, cpu, False) == (
         "1 x layer_cuda (3 units do not fit), 1 x reference (cell 'nru' is not element-wise)"
     )

@@ -18,7 +18,7 @@ def parse(body: bytes | str) -> dict[str, Any]:
     """Parses a JSON object strictly: UTF-8, no NaN, no duplicate names."""
     try:
         text = body if isinstance(body, str) else body.decode()
-        found = _decoded(text or "{}")
+        found = DECODER.decode(text or "{}")
     except UnicodeDecodeError as error:
         raise Problem(400, f"the body is not UTF-8: {error.reason} at {error.start}") from error
     except RecursionError as error:
@@ -42,15 +42,6 @@ def _constant(name: str) -> float:
 
 
 DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_constant=_constant)
-SCAN = vars(DECODER)["scan_once"]  # `decode` without looking for white space around the value
-
-
-def _decoded(text: str) -> Any:
-    try:
-        found, end = SCAN(text, 0)
-    except StopIteration:  # white space before the value, or no value
-        end = 0
-    return found if end == len(text) else DECODER.decode(text)
 
 
 class Fields:

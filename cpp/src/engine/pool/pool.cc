@@ -24,7 +24,8 @@ struct Defaults {
 constexpr Defaults kCpu{64, 8, 128};
 constexpr Defaults kGpu{1024, 256, 65536};  // wide and long: a step costs its launches
 constexpr double kLongStep = 0.02;  // seconds: the GPU's budget grows to what they suffice for
-constexpr double kNewest = 0.1;     // weight of the newest time in a mean
+constexpr int64_t kMostBudget = 1 << 24;
+constexpr double kNewest = 0.1;  // weight of the newest time in a mean
 
 // The options with the device's defaults, all of them within bounds.
 PoolOptions completed(PoolOptions options, DeviceKind device) {
@@ -44,7 +45,7 @@ PoolOptions completed(PoolOptions options, DeviceKind device) {
   within("max_streams", options.max_streams, 1, int64_t(1) << 40);
   within("max_batch", options.max_batch, 1, 1 << 16);
   within("prefill_steps", options.prefill_steps, 1, 1 << 16);
-  within("prefill_budget", options.prefill_budget, options.prefill_steps, 1 << 24);
+  within("prefill_budget", options.prefill_budget, options.prefill_steps, kMostBudget);
   return options;
 }
 
@@ -110,7 +111,7 @@ bool StreamPool::Impl::step(Lock& lock) {
 
 int64_t StreamPool::Impl::budget() const {
   if (!grows) return options.prefill_budget;
-  const double affordable = std::min(kLongStep / seconds_each, double(1 << 24));
+  const double affordable = std::min(kLongStep / seconds_each, double(kMostBudget));
   return std::max(options.prefill_budget, int64_t(affordable));
 }
 
