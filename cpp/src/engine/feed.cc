@@ -1,7 +1,6 @@
 #include "engine/feed.h"
 
 #include <algorithm>
-#include <cmath>
 #include <string>
 
 #include "core/error.h"
@@ -17,19 +16,15 @@ void Feed::run(const Chunk* chunks, int64_t count, const Call& call) {
   workspace_.order.reserve(count);
   int64_t* const order = workspace_.order.data();
   const auto number = [&](int64_t i) { return call.alone ? -1 : i; };
-  const auto keep = [&](int64_t from, const auto& check) {  // keeps the chunks that `check` accepts
-    int64_t kept = 0;
-    for (int64_t k = 0; k < from; ++k) {
-      const int64_t i = order[k];
-      if (accepted(call, i, [&] { check(i); })) order[kept++] = i;
-    }
-    return kept;
-  };
-  for (int64_t i = 0; i < count; ++i) order[i] = i;
-  int64_t left = keep(count, [&](int64_t i) { check(chunks[i], number(i)); });
+  int64_t left = check_chunks(chunks, order, count, call);
   left = check_outputs(chunks, order, left, call);
   const Hold hold(&workspace_, chunks, count);
-  left = keep(left, [&](int64_t i) { hold.take(*chunks[i].stream, number(i)); });
+  int64_t held = 0;
+  for (int64_t k = 0; k < left; ++k) {
+    const int64_t i = order[k];
+    if (accepted(call, i, [&] { hold.take(*chunks[i].stream, number(i)); })) order[held++] = i;
+  }
+  left = held;
   while (!advance(chunks, order, left, call)) {
     for (const NotFinite& bad : workspace_.broken) {
       accepted(call, bad.chunk, [&] { refuse_broken(bad, number(bad.chunk)); });
@@ -91,7 +86,7 @@ void Feed::move_on(const int64_t* order, int64_t count) {
     const int64_t steps = chunk.steps;
     stream.position_ += steps;
     if (const double sum = stream.time_ + double(steps);
-        !chunk.dt && stream.time_ == std::trunc(stream.time_) && sum < kExactTime) {
+        !chunk.dt && sum < kExactTime && stream.time_ == double(int64_t(stream.time_))) {
       stream.time_ = sum;  // bit-identical to adding 1 step by step
     } else {
       for (int64_t t = 0; t < steps; ++t)

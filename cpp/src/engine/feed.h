@@ -21,11 +21,19 @@ class Hold {
 
   // Throws kBusy if another call holds the stream, kInvalidArgument if this one already does.
   // `number` is the index of the chunk.
-  void take(const Stream& stream, int64_t number) const;
+  void take(const Stream& stream, int64_t number) const {
+    const void* expected = nullptr;
+    if (!stream.holder_.compare_exchange_strong(expected, holder_, std::memory_order_acquire))
+      refuse_held(expected, number);
+  }
   void add(const Stream& stream);  // a stream without a chunk
 
  private:
-  void release(const Stream& stream) const;
+  [[noreturn]] void refuse_held(const void* holder, int64_t number) const;
+  void release(const Stream& stream) const {
+    if (stream.holder_.load(std::memory_order_relaxed) == holder_)
+      stream.holder_.store(nullptr, std::memory_order_release);
+  }
 
   const void* holder_;
   const Chunk* chunks_ = nullptr;
@@ -69,8 +77,23 @@ class Feed {
   [[noreturn]] void refuse_broken(const NotFinite& bad, int64_t number) const;
 
  private:
-  void check_inputs(const Chunk& chunk, int64_t number) const;
-  void check_dt(const Chunk& chunk, int64_t number) const;
+  enum class Problem {
+    kNone,
+    kNoStream,
+    kOtherModel,
+    kSteps,
+    kScores,
+    kInputKind,
+    kValue,
+    kToken,
+    kNoDt,
+    kDt,
+    kOverlap
+  };
+  Problem problem_of(const Chunk& chunk) const;
+  [[noreturn]] void refuse_chunk(Problem problem, const Chunk& chunk, int64_t number) const;
+  // These fill `order` with the chunks that are accepted, and return how many there are.
+  int64_t check_chunks(const Chunk* chunks, int64_t* order, int64_t count, const Call& call) const;
   int64_t check_outputs(const Chunk* chunks, int64_t* order, int64_t count, const Call& call) const;
   void sort(int64_t* order, int64_t count) const;
   // keep: the streams advance if all states are finite. Without `keep` they never advance.

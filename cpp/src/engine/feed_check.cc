@@ -33,15 +33,8 @@ Hold::~Hold() {
   if (stream_) release(*stream_);
 }
 
-void Hold::release(const Stream& stream) const {
-  if (stream.holder_.load(std::memory_order_relaxed) != holder_) return;
-  stream.holder_.store(nullptr, std::memory_order_release);
-}
-
-void Hold::take(const Stream& stream, int64_t number) const {
-  const void* expected = nullptr;
-  if (stream.holder_.compare_exchange_strong(expected, holder_, std::memory_order_acquire)) return;
-  if (expected == holder_) refuse(number, "its stream occurs twice; accepted: each stream once");
+void Hold::refuse_held(const void* holder, int64_t number) const {
+  if (holder == holder_) refuse(number, "its stream occurs twice; accepted: each stream once");
   refuse(number, "the stream is in use by another call; accepted: one call at a time per stream",
          ErrorKind::kBusy);
 }
@@ -51,70 +44,105 @@ void Hold::add(const Stream& stream) {
   stream_ = &stream;
 }
 
-// Messages are built only on errors: a successful call allocates nothing.
 void Feed::check(const Chunk& chunk, int64_t number) const {
+  const Problem problem = problem_of(chunk);
+  if (problem != Problem::kNone) refuse_chunk(problem, chunk, number);
+}
+
+int64_t Feed::check_chunks(const Chunk* chunks, int64_t* order, int64_t count,
+                           const Call& call) const {
+  int64_t kept = 0;
+  for (int64_t i = 0; i < count; ++i)
+    if (accepted(call, i, [&] { check(chunks[i], call.alone ? -1 : i); })) order[kept++] = i;
+  return kept;
+}
+
+// Short, because calls with many streams spend much of their time here: messages are built
+// elsewhere.
+inline Feed::Problem Feed::problem_of(const Chunk& chunk) const {
   const Config& config = impl_.config;
   const int64_t steps = chunk.steps;
-  if (!chunk.stream) refuse(number, "stream is null");
-  if (&chunk.stream->model() != &model_) refuse(number, "the stream belongs to another model");
-  if (steps < 0 || steps > kMostSteps) {
-    refuse(number, "steps = " + std::to_string(steps) + "; accepted: 0 to 2^40");
+  if (!chunk.stream) return Problem::kNoStream;
+  if (&chunk.stream->model() != &model_) return Problem::kOtherModel;
+  if (steps < 0 || steps > kMostSteps) return Problem::kSteps;
+  if (chunk.scores && config.family != Family::kLanguageModel) return Problem::kScores;
+  if (config.input == Config::Input::kValues) {
+    if (chunk.tokens || (!chunk.values && steps > 0)) return Problem::kInputKind;
+    if (!impl_.isa.all_finite(chunk.values, steps * config.input_width)) return Problem::kValue;
+  } else {
+    if (chunk.values || (!chunk.tokens && steps > 0)) return Problem::kInputKind;
+    if (!chunk.tokens.all_below(config.vocab_size, steps)) return Problem::kToken;
   }
-  if (chunk.scores && config.family != Family::kLanguageModel) {
-    refuse(number, "scores are wanted; accepted: of a language model");
+  if (chunk.dt) {
+    if (!impl_.takes_dt) return Problem::kNoDt;
+    for (int64_t t = 0; t < steps; ++t)
+      if (!is_time_step(chunk.dt[t], impl_.shortest_dt)) return Problem::kDt;
   }
-  check_inputs(chunk, number);
-  if (chunk.dt) check_dt(chunk, number);
-  if (writes_into_input(chunk, config.output_size, config.input_width)) {
-    refuse(number, "an output overlaps what is fed; accepted: memory of its own");
-  }
+  if (writes_into_input(chunk, config.output_size, config.input_width)) return Problem::kOverlap;
+  return Problem::kNone;
 }
 
-// The search for a bad value stops at the last value even if it has found none: another thread may
+// The search for a bad number stops at the last one even if it has found none: another thread may
 // have changed the bad one meanwhile.
-void Feed::check_inputs(const Chunk& chunk, int64_t number) const {
+void Feed::refuse_chunk(Problem problem, const Chunk& chunk, int64_t number) const {
   const Config& config = impl_.config;
   const int64_t steps = chunk.steps, width = config.input_width;
-  if (config.input == Config::Input::kValues) {
-    if (chunk.tokens || (!chunk.values && steps > 0)) {
-      refuse(number, (chunk.tokens ? "tokens were given" : "values are null") +
-                         std::string("; accepted by this model: values [steps, ") +
-                         std::to_string(width) + "]");
-    }
-    if (impl_.isa.all_finite(chunk.values, steps * width)) return;
+  const bool values_in = config.input == Config::Input::kValues;
+  const auto found = [](int64_t count, const auto& good) {
     int64_t at = 0;
-    while (at < steps * width - 1 && std::isfinite(chunk.values[at])) ++at;
-    refuse(number, "x has " + shown(chunk.values[at]) + " at step " + std::to_string(at / width) +
-                       ", column " + std::to_string(at % width) + "; accepted: finite numbers");
+    while (at < count - 1 && good(at)) ++at;
+    return at;
+  };
+  switch (problem) {
+    case Problem::kNone:
+      break;
+    case Problem::kNoStream:
+      refuse(number, "stream is null");
+    case Problem::kOtherModel:
+      refuse(number, "the stream belongs to another model");
+    case Problem::kSteps:
+      refuse(number, "steps = " + std::to_string(steps) + "; accepted: 0 to 2^40");
+    case Problem::kScores:
+      refuse(number, "scores are wanted; accepted: of a language model");
+    case Problem::kInputKind:
+      if (values_in)
+        refuse(number, (chunk.tokens ? "tokens were given" : "values are null") +
+                           std::string("; accepted by this model: values [steps, ") +
+                           std::to_string(width) + "]");
+      refuse(number, (chunk.values ? "values were given" : "tokens are null") +
+                         std::string("; accepted by this model: tokens [steps]"));
+    case Problem::kValue: {
+      const int64_t at =
+          found(steps * width, [&](int64_t i) { return std::isfinite(chunk.values[i]); });
+      refuse(number, "x has " + shown(chunk.values[at]) + " at step " + std::to_string(at / width) +
+                         ", column " + std::to_string(at % width) + "; accepted: finite numbers");
+    }
+    case Problem::kToken: {
+      const int64_t t = found(steps, [&](int64_t i) {
+        return uint64_t(chunk.tokens[i]) < uint64_t(config.vocab_size);
+      });
+      refuse(number, "token " + std::to_string(chunk.tokens[t]) + " at step " + std::to_string(t) +
+                         "; accepted: 0 to " + std::to_string(config.vocab_size - 1));
+    }
+    case Problem::kNoDt: {
+      std::string cells;
+      for (const LayerInfo& layer : impl_.infos) cells += (cells.empty() ? "" : ", ") + layer.cell;
+      refuse(number, "dt was given; accepted: none, as the model's cells (" + cells +
+                         ") do not all take one");
+    }
+    case Problem::kDt: {
+      const int64_t t =
+          found(steps, [&](int64_t i) { return is_time_step(chunk.dt[i], impl_.shortest_dt); });
+      refuse(number, "dt is " + shown(chunk.dt[t]) + " at step " + std::to_string(t) +
+                         "; accepted: finite numbers above 0, from " + shown(impl_.shortest_dt) +
+                         " to 1e30");
+    }
+    case Problem::kOverlap:
+      break;
   }
-  if (chunk.values || (!chunk.tokens && steps > 0)) {
-    refuse(number, (chunk.values ? "values were given" : "tokens are null") +
-                       std::string("; accepted by this model: tokens [steps]"));
-  }
-  if (chunk.tokens.all_below(config.vocab_size, steps)) return;
-  int64_t t = 0;
-  while (t < steps - 1 && uint64_t(chunk.tokens[t]) < uint64_t(config.vocab_size)) ++t;
-  refuse(number, "token " + std::to_string(chunk.tokens[t]) + " at step " + std::to_string(t) +
-                     "; accepted: 0 to " + std::to_string(config.vocab_size - 1));
+  refuse(number, "an output overlaps what is fed; accepted: memory of its own");
 }
 
-void Feed::check_dt(const Chunk& chunk, int64_t number) const {
-  if (!impl_.takes_dt) {
-    std::string cells;
-    for (const LayerInfo& layer : impl_.infos) cells += (cells.empty() ? "" : ", ") + layer.cell;
-    refuse(number, "dt was given; accepted: none, as the model's cells (" + cells +
-                       ") do not all take one");
-  }
-  for (int64_t t = 0; t < chunk.steps; ++t) {
-    const float dt = chunk.dt[t];
-    if (is_time_step(dt, impl_.shortest_dt)) continue;
-    refuse(number, "dt is " + shown(dt) + " at step " + std::to_string(t) +
-                       "; accepted: finite numbers above 0, from " + shown(impl_.shortest_dt) +
-                       " to 1e30");
-  }
-}
-
-// Returns how many chunks are left.
 int64_t Feed::check_outputs(const Chunk* chunks, int64_t* order, int64_t count,
                             const Call& call) const {
   workspace_.spans.reserve(2 * count);

@@ -3,52 +3,26 @@
 #include <algorithm>
 
 namespace tsm {
-namespace {
-
-struct Bytes {
-  uintptr_t begin, end;
-  template <class T>
-  Bytes(const T* data, int64_t count)
-      : begin(reinterpret_cast<uintptr_t>(data)),
-        end(data ? begin + uintptr_t(count) * sizeof(T) : begin) {}
-  bool meets(const Bytes& other) const {  // an empty range meets nothing
-    return std::max(begin, other.begin) < std::min(end, other.end);
-  }
-};
-
-}  // namespace
-
-bool writes_into_input(const Chunk& chunk, int64_t width, int64_t columns) {
-  const Bytes inputs[] = {{static_cast<const char*>(chunk.tokens.data()),
-                           chunk.steps * int64_t(chunk.tokens.bytes_each())},
-                          {chunk.values, chunk.steps * columns},
-                          {chunk.dt, chunk.steps}};
-  const Bytes outputs[] = {{chunk.logits, (chunk.last_only ? 1 : chunk.steps) * width},
-                           {chunk.scores, chunk.steps}};
-  for (const Bytes& output : outputs)
-    for (const Bytes& input : inputs)
-      if (output.meets(input)) return true;
-  return false;
-}
 
 Overlap find_overlap(const Chunk* chunks, const int64_t* order, int64_t count, int64_t width,
                      OutputSpan* spans) {
-  OutputSpan* end = spans;
-  uintptr_t last = 0;
-  bool in_order = true;  // usually each span follows the previous one: no sorting needed
-  const auto add = [&](const float* output, int64_t rows, int64_t columns, int64_t chunk) {
-    if (!output || rows == 0) return;
-    const auto begin = reinterpret_cast<uintptr_t>(output);
-    in_order = in_order && begin >= last;
-    last = begin + uintptr_t(rows) * uintptr_t(columns) * sizeof(float);
-    *end++ = {begin, last, chunk};
+  const auto for_each = [&](const auto& use) {  // of the outputs
+    for (int64_t i = 0; i < count; ++i) {
+      const Chunk& chunk = chunks[order[i]];
+      const int64_t rows = chunk.last_only ? 1 : chunk.steps;
+      if (chunk.logits && rows > 0) use(Bytes(chunk.logits, rows * width), order[i]);
+      if (chunk.scores && chunk.steps > 0) use(Bytes(chunk.scores, chunk.steps), order[i]);
+    }
   };
-  for (int64_t i = 0; i < count; ++i) {
-    const Chunk& chunk = chunks[order[i]];
-    add(chunk.logits, chunk.last_only ? 1 : chunk.steps, width, order[i]);
-    add(chunk.scores, chunk.steps, 1, order[i]);
-  }
+  uintptr_t last = 0;
+  bool in_order = true;  // usually each output follows the previous one
+  for_each([&](const Bytes& output, int64_t) {
+    in_order = in_order && output.begin >= last;
+    last = output.end;
+  });
   if (in_order) return {};
+  OutputSpan* end = spans;
+  for_each([&](const Bytes& output, int64_t chunk) { *end++ = {output.begin, output.end, chunk}; });
   std::sort(spans, end, [](const OutputSpan& a, const OutputSpan& b) {
     return a.begin != b.begin ? a.begin < b.begin : a.chunk < b.chunk;
   });

@@ -1,11 +1,22 @@
 // Finds outputs of one call that share memory: the results of one stream would overwrite those of
 // another, or input that is still to be read.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 
 #include "engine/device/chunk.h"
 
 namespace tsm {
+
+struct Bytes {
+  uintptr_t begin, end;
+  template <class T>
+  Bytes(const T* data, int64_t count)
+      : begin(reinterpret_cast<uintptr_t>(data)), end(begin + uintptr_t(count) * sizeof(T)) {}
+  bool meets(const Bytes& other) const {  // an empty range meets nothing
+    return std::max(begin, other.begin) < std::min(end, other.end);
+  }
+};
 
 // The memory range of an output of a chunk.
 struct OutputSpan {
@@ -24,6 +35,17 @@ Overlap find_overlap(const Chunk* chunks, const int64_t* order, int64_t count, i
                      OutputSpan* spans);
 
 // Whether an output of the chunk overlaps its input. `columns`: of a row of values.
-bool writes_into_input(const Chunk& chunk, int64_t width, int64_t columns);
+inline bool writes_into_input(const Chunk& chunk, int64_t width, int64_t columns) {
+  const auto meets_input = [&](const Bytes& output) {
+    if (chunk.tokens && output.meets({static_cast<const char*>(chunk.tokens.data()),
+                                      chunk.steps * int64_t(chunk.tokens.bytes_each())}))
+      return true;
+    return (chunk.values && output.meets({chunk.values, chunk.steps * columns})) ||
+           (chunk.dt && output.meets({chunk.dt, chunk.steps}));
+  };
+  const int64_t rows = chunk.last_only ? 1 : chunk.steps;
+  return (chunk.logits && meets_input({chunk.logits, rows * width})) ||
+         (chunk.scores && meets_input({chunk.scores, chunk.steps}));
+}
 
 }  // namespace tsm

@@ -13,7 +13,7 @@
 
 namespace tsm {
 
-class Stream {
+class alignas(64) Stream {  // one cache line: a call with many streams touches each several times
  public:
   ~Stream();
   Stream(const Stream&) = delete;

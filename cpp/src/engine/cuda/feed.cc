@@ -216,17 +216,17 @@ bool CudaFeed::list_wanted(const Part& part) {
         rows[t] = row(t - 1);
         tokens[t] = int32_t(fed.tokens.below(device_.config_.vocab_size, part.done + t));
       }
-      scores.runs.push_back({fed.scores + part.done, steps});
+      scores.add_run(fed.scores + part.done, steps, 1);
       before = true;
     }
     if (!fed.logits) continue;
     if (!fed.last_only) {
       int32_t* const rows = appended(logits.rows, steps);
       for (int64_t t = 0; t < steps; ++t) rows[t] = row(t);
-      logits.runs.push_back({fed.logits + part.done * width, steps});
+      logits.add_run(fed.logits + part.done * width, steps, width);
     } else if (part.done + steps == fed.steps) {  // its last step, or an empty chunk
       logits.rows.push_back(row(steps - 1));
-      logits.runs.push_back({fed.logits, 1});
+      logits.add_run(fed.logits, 1, width);
       before = before || steps == 0;
     }
   }

@@ -72,6 +72,13 @@ struct Run {
 struct WantedRows {
   std::vector<int32_t> rows, tokens;
   std::vector<Run> runs;
+  // `width`: of a result. Outputs that follow each other in memory are one run.
+  void add_run(float* out, int64_t count, int64_t width) {
+    if (!runs.empty() && runs.back().out + runs.back().count * width == out)
+      runs.back().count += count;
+    else
+      runs.push_back({out, count});
+  }
   void clear() {
     rows.clear();
     tokens.clear();
