@@ -8,6 +8,12 @@ from .case import Case
 from .results import Results, aligned
 from .rivals import FLOOR, LSTM_OP, SCAN, TSM
 
+MANY = [
+    Case("plstm", B, 1, H)
+    for B, H in ((16, 256), (64, 256), (8, 512), (16, 512), (64, 512), (16, 1024))
+]
+"""Several streams, one step per call: products of few rows."""
+
 
 @dataclass(frozen=True)
 class Goal:
@@ -55,6 +61,7 @@ def stream_goals(found: Results) -> list[Goal]:
         against_ort(Case("lstm", 1, 64, 256), "float32", 1.3, LSTM_OP),
         against_ort(Case("plstm", 1, 64, 256), "float32", 2.0, SCAN),
         against_ort(Case("plstm", 16, 1, 1024), "bfloat16", 2.5),
+        *(against_ort(case, "float32", 1.2) for case in MANY),
     ]
 
 
@@ -62,7 +69,8 @@ def goal_cases() -> list[tuple[Case, list[str]]]:
     """The cases that the goals need, with their dtypes."""
     step = [(Case("plstm", 1, 1, h), ["float32", "bfloat16", "int8"]) for h in (256, 512, 1024)]
     chunk = [(Case(cell, 1, 64, 256), ["float32"]) for cell in ("lstm", "plstm")]
-    return [*step, *chunk, (Case("plstm", 16, 1, 1024), ["float32", "bfloat16"])]
+    many = [(case, ["float32", *(["bfloat16"] if case.H == 1024 else [])]) for case in MANY]
+    return [*step, *chunk, *many]
 
 
 def footprint_goals(

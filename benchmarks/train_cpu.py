@@ -105,7 +105,13 @@ def rivals(
     return made
 
 
-def measure(shape: Shape, cells: list[str], dtype: torch.dtype, seconds: float) -> list[Row]:
+def measure(
+    shape: Shape,
+    cells: list[str],
+    dtype: torch.dtype,
+    seconds: float,
+    now: Callable[[], float] = time.perf_counter,
+) -> list[Row]:
     """Check all rivals, then time them in turns for about `seconds`, at least three turns.
 
     The reference, many times slower than the others, only runs in every fourth turn.
@@ -135,7 +141,7 @@ def measure(shape: Shape, cells: list[str], dtype: torch.dtype, seconds: float) 
         for name, layer in layers.items():
             if often and name[1] == "reference":
                 continue
-            taken[name].append(clock(partial(step, layer, *data[name])) / steps * 1e6)
+            taken[name].append(clock(partial(step, layer, *data[name]), now) / steps * 1e6)
     medians = {name: statistics.median(times) for name, times in taken.items()}
     return [
         Row(
@@ -153,11 +159,11 @@ def measure(shape: Shape, cells: list[str], dtype: torch.dtype, seconds: float) 
     ]
 
 
-def clock(call: Callable[[], object]) -> float:
+def clock(call: Callable[[], object], now: Callable[[], float]) -> float:
     """Seconds that it takes."""
-    start = time.perf_counter()
+    start = now()
     call()
-    return time.perf_counter() - start
+    return now() - start
 
 
 def table(rows: list[Row]) -> str:

@@ -93,19 +93,20 @@ def _stream(table: Callable[[list[stream_cuda.Row]], str]) -> str:
 
 
 CPU_STREAM, CPU_TRAIN = "stream_xeon.json", "train_xeon.json"
+VNNI_STREAM, VNNI_TRAIN = "stream_xeon_vnni.json", "train_xeon_vnni.json"
 
 
-def _cpu_stream() -> str:
+def _cpu_stream(file: str) -> str:
     found = []
-    for row in _found(CPU_STREAM)["rows"]:
+    for row in _found(file)["rows"]:
         case = Case(**{name: row.pop(name) for name in ("cell", "B", "T", "H")})
         found.append(results.Result(case, **row))
     return _fenced(results.table(results.Results(found)))
 
 
-def _cpu_train() -> str:
+def _cpu_train(file: str) -> str:
     parts = []
-    rows = _found(CPU_TRAIN)["rows"]
+    rows = _found(file)["rows"]
     for dtype in dict.fromkeys(row["dtype"] for row in rows):
         same = [
             {k: v for k, v in row.items() if k != "dtype"} for row in rows if row["dtype"] == dtype
@@ -130,11 +131,17 @@ TABLES: dict[str, Callable[[], str]] = {
     "streaming, latency": lambda: _stream(stream_cuda.latency_table),
     "streaming, goals": lambda: _goals(STREAM),
     "CPU streaming, machine": lambda: _machine(CPU_STREAM),
-    "CPU streaming": _cpu_stream,
+    "CPU streaming": lambda: _cpu_stream(CPU_STREAM),
     "CPU streaming, goals": lambda: _goals(CPU_STREAM),
     "CPU training, machine": lambda: _machine(CPU_TRAIN),
-    "CPU training": _cpu_train,
+    "CPU training": lambda: _cpu_train(CPU_TRAIN),
     "CPU training, goals": lambda: _goals(CPU_TRAIN),
+    "VNNI streaming, machine": lambda: _machine(VNNI_STREAM),
+    "VNNI streaming": lambda: _cpu_stream(VNNI_STREAM),
+    "VNNI streaming, goals": lambda: _goals(VNNI_STREAM),
+    "VNNI training, machine": lambda: _machine(VNNI_TRAIN),
+    "VNNI training": lambda: _cpu_train(VNNI_TRAIN),
+    "VNNI training, goals": lambda: _goals(VNNI_TRAIN),
     "serving, machine": lambda: _machine(SERVE),
     "serving": lambda: _fenced(serve.report(_found(SERVE)["rows"])),
     "serving, goals": lambda: _goals(SERVE),

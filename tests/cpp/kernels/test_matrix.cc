@@ -172,15 +172,21 @@ void test_same_bits(const MatrixKernels& kernels, int64_t outputs, int64_t input
                   &expected[size_t((rows - count) * outputs)], count * outputs),
         "one start for all rows gives the bits of as many, " + std::to_string(outputs) + " x " +
             std::to_string(inputs) + ", " + std::to_string(count) + " rows");
-  if (packed.panels() < 2) return;  // a range leaves the other panels alone
-  std::vector<float> out = start;
-  kernels.multiply(packed.bytes.data(), outputs, inputs, 2, encoded.data(), {out.data(), outputs},
-                   1, 2, {});
-  for (int64_t r = 0; r < 2; ++r)
-    for (int64_t j = 0; j < outputs; ++j)
-      expect((j / kernels.panel == 1 ? whole : start)[size_t(r * outputs + j)] ==
-                 out[size_t(r * outputs + j)],
-             "only the panels asked for are computed");
+  for (int64_t count : {2, 20}) {  // every output is computed by one panel
+    std::vector<float> out = start;
+    int64_t written = 0;
+    for (int64_t panel = 0; panel < packed.panels(); ++panel) {
+      const std::vector<float> before = out;
+      kernels.multiply(packed.bytes.data(), outputs, inputs, count, encoded.data(),
+                       {out.data(), outputs}, panel, panel + 1, {});
+      for (size_t i = 0; i < out.size(); ++i) written += out[i] != before[i];
+    }
+    int64_t different = 0;
+    for (int64_t i = 0; i < count * outputs; ++i) different += whole[size_t(i)] != start[size_t(i)];
+    expect(same_bits(out.data(), whole.data(), count * outputs) && written == different,
+           "every output is in one panel, " + std::to_string(outputs) + " x " +
+               std::to_string(inputs));
+  }
 }
 
 // An empty range of panels writes nothing; with no inputs, the result equals `start`.
@@ -387,6 +393,7 @@ TEST_CASE("products of every level and kind of weights") {
         test_same_bits(kernels, size, 45, size <= 300);
         test_same_bits(kernels, 45, size, size <= 300);
       }
+      for (int64_t outputs : {50, 64, 70, 96, 112, 128}) test_same_bits(kernels, outputs, 9, true);
       for (int64_t inputs = 1; inputs <= 100; ++inputs) test_lone_rows(kernels, inputs);
       test_sources(kernels, Weights(kind));
       test_not_finite(kernels, Weights(kind));

@@ -79,7 +79,7 @@ def test_table():
 
 def test_goals():
     goals = {goal.text: goal for goal in stream_goals(Results(TIMES))}
-    assert len(goals) == 11
+    assert len(goals) == 17
     measured = {text: goal for text, goal in goals.items() if goal.measured is not None}
     f32 = measured["plstm B=1 T=1 H=256 float32: faster than ORT, best form"]
     int8 = measured["plstm B=1 T=1 H=256 int8: faster than ORT, best form"]
@@ -87,7 +87,7 @@ def test_goals():
     assert (int8.measured, int8.limit, int8.met) == (2.5, 3.0, False)
     assert len(measured) == 2
     text = goal_table(list(goals.values()))
-    assert text.count("not measured") == 9 and "NOT met" in text
+    assert text.count("not measured") == 15 and "NOT met" in text
 
 
 def test_goals_against_one_form():
@@ -261,6 +261,11 @@ def test_train_goals():
         (0.7, 0.75, True),
         (0.75, 0.5, False),  # compared with nn.LSTM in float32, in the same turns
     ]
+
+
+def test_cpu_time_is_of_one_thread(capsys):
+    assert main(["train", "--clock", "cpu", "--threads", "2"]) == 2
+    assert "accepted: --threads 1" in capsys.readouterr().out
 
 
 def test_aligned():

@@ -39,13 +39,14 @@ struct MatrixKernels {
   // Size of the packed matrix, which must be 64-byte aligned. Negative if there are too many inputs
   // for exact sums (kInt8: more than 2^17). Except with kInt8, panels follow each other: the
   // outputs from n * panel on may be packed separately, packed_bytes(n * panel, inputs) bytes after
-  // the start.
+  // the start, if they include the last three panels, which share their outputs.
   int64_t (*packed_bytes)(int64_t outputs, int64_t inputs);
   void (*pack)(const MatrixSource& w, void* packed);
   // Bytes of one row of activations as `multiply` reads it, a multiple of 64.
   int64_t (*encoded_bytes)(int64_t inputs);
   void (*encode)(const void* x, int64_t inputs, void* encoded);  // x: float (double with kFloat64)
-  // The number of outputs per panel; `multiply` takes any range of panels.
+  // The number of outputs per panel, except for the last three; `multiply` takes any range of
+  // panels.
   int panel;
   // sums[r, :] += x[r, :] w^T over the outputs of panels [first, last); x: consecutive encoded
   // rows, aligned to their elements.

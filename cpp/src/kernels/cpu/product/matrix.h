@@ -1,9 +1,9 @@
 // Products with a packed matrix, as a template over the kind of its numbers.
 //
-// Packed form: outputs are split into panels of P = kPanelVectors registers of L outputs each; the
-// last panel is only as wide as needed. In a panel, inputs are split into groups of kGroup, padded
-// with zeros to a multiple of kPad groups. In a group, the kGroup numbers of each output are
-// adjacent:
+// Packed form: outputs are split into panels of kVectors registers of L outputs each; the last
+// panel is only as wide as needed, or the last panels are one register wider (Layout). In a panel,
+// inputs are split into groups of kGroup, padded with zeros to a multiple of kPad groups. In a
+// group, the kGroup numbers of each output are adjacent:
 //
 //   panel [groups][width][kGroup]
 //
@@ -73,7 +73,7 @@ constexpr int kTileRows = 4, kPanelVectors = 4, kNearChains = 8, kFarChains = 8;
 constexpr int kTileRows = 4, kPanelVectors = 2, kNearChains = 8, kFarChains = 8;
 #endif
 #if defined(__AVX512F__)
-constexpr int64_t kFarPartBytes = 1 << 15, kNearPartBytes = 1 << 16;
+constexpr int64_t kFarPartBytes = 48 << 10, kNearPartBytes = 1 << 16;
 #else
 constexpr int64_t kFarPartBytes = 1 << 14, kNearPartBytes = 1 << 14;
 #endif
@@ -81,7 +81,8 @@ constexpr int64_t kFarPartBytes = 1 << 14, kNearPartBytes = 1 << 14;
 // Shape of a packed matrix. A Kind has
 //   Element, Out, Sum   types of a packed number, of an output, and a register of sums
 //   kLanes, kGroup, kPad, kUnroll, kParts, kFactorBytes, kRowHead
-//   kRows               the maximum number of rows in a tile
+//   kVectors            registers of a panel
+//   kRows, kOtherRows   the maximum number of rows in a tile of a whole panel, and of any other
 //   kChains             accumulators that hide the latency of a multiply-add
 //   Loaded, Factors     what `load` and `factors` fetch for one register and for kUnroll groups
 //   Weights             one of the kParts into which `part` splits a loaded register
@@ -94,18 +95,29 @@ constexpr int64_t kFarPartBytes = 1 << 14, kNearPartBytes = 1 << 14;
 template <class Kind>
 struct Layout {
   using Element = typename Kind::Element;
-  static constexpr int kPanel = Kind::kLanes * kPanelVectors;
+  static constexpr int kVectors = Kind::kVectors, kPanel = Kind::kLanes * kVectors;
 
   static constexpr int64_t groups(int64_t inputs) {
     return round_up((inputs + Kind::kGroup - 1) / Kind::kGroup, Kind::kPad);
   }
-  static constexpr int64_t width(int64_t outputs, int64_t panel) {
-    return smaller(kPanel, round_up(outputs - panel * kPanel, Kind::kLanes));
-  }
   static constexpr int64_t panels(int64_t outputs) { return (outputs + kPanel - 1) / kPanel; }
-  // The offset of a panel in elements; all panels before the last have the full width.
-  static constexpr int64_t panel_at(int64_t inputs, int64_t panel) {
-    return panel * kPanel * groups(inputs) * Kind::kGroup;
+  // The first output of a panel, and its width. One or two registers that are left over would make
+  // a slow tile. If panels have three registers, the panels before get one more each, and the last
+  // panel none.
+  static constexpr int64_t first(int64_t outputs, int64_t panel) {
+    if (kVectors != 3) return smaller(panel * kPanel, round_up(outputs, Kind::kLanes));
+    const int64_t vectors = (outputs + Kind::kLanes - 1) / Kind::kLanes, left = vectors % kVectors;
+    const int64_t wide = vectors >= 4 * left ? left : 0;
+    const int64_t whole = (vectors - 4 * wide + kVectors - 1) / kVectors;
+    const int64_t at = kVectors * panel + (panel > whole ? panel - whole : 0);
+    return smaller(at, vectors) * Kind::kLanes;
+  }
+  static constexpr int64_t width(int64_t outputs, int64_t panel) {
+    return first(outputs, panel + 1) - first(outputs, panel);
+  }
+  // The offset of a panel in elements.
+  static constexpr int64_t panel_at(int64_t outputs, int64_t inputs, int64_t panel) {
+    return first(outputs, panel) * groups(inputs) * Kind::kGroup;
   }
   static constexpr int64_t numbers_bytes(int64_t outputs, int64_t inputs) {
     return round_up(
@@ -125,11 +137,11 @@ struct FactorsOf {
   TSM_CELL static Type at(const char* x) { return Kind::factors(x); }
 };
 
-// Multiplies R rows with one panel of full width, in a faster loop than the compiler's, if there is
-// one. `groups` is a multiple of four; from_next and to_next count numbers, x_next bytes. For every
-// four groups, `lines` cache lines from `ahead` on are prefetched.
+// Multiplies R rows with one panel of W registers, in a faster loop than the compiler's, if there
+// is one. `groups` is a multiple of four; from_next and to_next count numbers, x_next bytes. For
+// every four groups, `lines` cache lines from `ahead` on are prefetched.
 //   run(w, x, x_next, groups, from, from_next, to, to_next, ahead, lines)
-template <class Kind, int R>
+template <class Kind, int R, int W>
 struct Tile {
   static constexpr bool kExists = false;
 };
@@ -150,7 +162,7 @@ struct Product {
   using Out = typename Kind::Out;
   using Sum = typename Kind::Sum;
   using Shape = Layout<Kind>;
-  static constexpr int L = Kind::kLanes, N = kPanelVectors, kRows = Kind::kRows;
+  static constexpr int L = Kind::kLanes, N = Kind::kVectors;
 
   typename Kind::Extra extra;
   const Element* numbers;
@@ -163,47 +175,58 @@ struct Product {
 
   void run(int64_t rows, int64_t first, int64_t last, const Next& next) const {
     if (groups == 0)
-      return put_start<Out>({out, stride, start}, rows, first * Shape::kPanel,
-                            smaller(last * Shape::kPanel, outputs));
-    if (rows <= kRows) return small_batch<kRows>(rows, first, last);
-    const int64_t blocks = (rows + kRows - 1) / kRows;  // of nearly the same size
-    // Each part of the panel is multiplied with all rows before the next part. A matrix of exactly
-    // kNearBytes counts as far: the layer's other matrix evicts it.
+      return put_start<Out>({out, stride, start}, rows, Shape::first(outputs, first),
+                            smaller(Shape::first(outputs, last), outputs));
+    if (rows <= Kind::kOtherRows) return small_batch<Kind::kOtherRows>(rows, first, last);
+    // A matrix of exactly kNearBytes counts as far: the layer's other matrix evicts it.
     const bool far = Shape::numbers_bytes(outputs, inputs) >= kNearBytes;
-    const int64_t most = (far ? kFarPartBytes : kNearPartBytes) / kGroupBytes;
-    const int64_t parts = Kind::kRests ? (groups + most - 1) / most : 1;
-    const int64_t part = round_up((groups + parts - 1) / parts, Kind::kPad);
-    // Prefetch the next part if the matrix is not in L2. Every block of rows fetches its share, a
-    // few lines per iteration, because a core can have only a few misses in flight. If there are
-    // more blocks than lines, the first blocks fetch everything.
-    const int64_t lines = (kIterationLines + blocks - 1) / blocks;
     Next left = far ? Next() : next;
-    for (int64_t panel = first; panel < last; ++panel)
+    for (int64_t panel = first; panel < last; ++panel) {
+      const int64_t at = Shape::first(outputs, panel), width = Shape::width(outputs, panel);
+      if (width == 0) continue;  // the panels before have its outputs
+      const int64_t most_rows = width == Shape::kPanel ? Kind::kRows : Kind::kOtherRows;
+      const int64_t blocks = (rows + most_rows - 1) / most_rows;
+      // The first row of a block. Blocks have nearly the same size, except that of 9 rows: all but
+      // the last two are full, and of those the first if it can (9 + 7 rows are faster than 8 + 8).
+      const auto first_row = [&](int64_t block) {
+        const int64_t full = (blocks - 2) * most_rows, left = rows - full;
+        if (Kind::kRows < 9 || most_rows < 9 || blocks == 1) return rows * block / blocks;
+        if (block < blocks - 1) return block * most_rows;
+        return block < blocks ? full + (left > 12 ? most_rows : left / 2) : rows;
+      };
+      // Each part of the panel is multiplied with all rows before the next part.
+      const int64_t group_bytes = width * Kind::kGroup * int64_t(sizeof(Element));
+      const int64_t most = (far ? kFarPartBytes : kNearPartBytes) / group_bytes;
+      const int64_t parts = Kind::kRests ? (groups + most - 1) / most : 1;
+      const int64_t part = round_up((groups + parts - 1) / parts, Kind::kPad);
+      // Prefetch the next part if the matrix is not in L2. Every block of rows fetches its share, a
+      // few lines per iteration, because a core can have only a few misses in flight. If there are
+      // more blocks than lines, the first blocks fetch everything.
+      const int64_t lines = (Kind::kUnroll * group_bytes / 64 + blocks - 1) / blocks;
       for (int64_t group = 0; group < groups; group += part) {
-        const int64_t end = smaller(group + part, groups), size = (end - group) * kGroupBytes;
+        const int64_t end = smaller(group + part, groups), size = (end - group) * group_bytes;
         const int64_t share = (end - group) / Kind::kUnroll * lines * 64;
         const char* const then =
             far && panel + 1 == last && end == groups
                 ? static_cast<const char*>(next.data)
-                : reinterpret_cast<const char*>(numbers + Shape::panel_at(inputs, panel) +
-                                                end * Shape::width(outputs, panel) * Kind::kGroup);
+                : reinterpret_cast<const char*>(panel_from(at) + end * width * Kind::kGroup);
         for (int64_t block = 0; block < blocks; ++block) {
-          const int64_t row = rows * block / blocks, next_row = rows * (block + 1) / blocks;
-          const int64_t below = smaller(rows, rows * (block + 2) / blocks) - next_row;
+          const int64_t row = first_row(block), next_row = first_row(block + 1);
+          const int64_t below = block + 1 < blocks ? first_row(block + 2) - next_row : 0;
           const bool fetches = far && then && share * block < size;
-          row_block<kRows>(
-              next_row - row, panel, row,
+          row_block<larger(Kind::kRows, Kind::kOtherRows)>(
+              next_row - row, at, width, row,
               {group, end, fetches ? then + share * block : nullptr, fetches ? lines : 0, below},
               left);
         }
       }
+    }
   }
 
  private:
   static constexpr int kLines = 4;  // of Next, per iteration of a microkernel
-  static constexpr int64_t kIterationLines =
-      Kind::kUnroll * Shape::kPanel * Kind::kGroup * int64_t(sizeof(Element)) / 64;
-  static constexpr int64_t kGroupBytes = Shape::kPanel * Kind::kGroup * int64_t(sizeof(Element));
+
+  const Element* panel_from(int64_t at) const { return numbers + at * groups * Kind::kGroup; }
 
   // The groups [begin, end) of a panel. Each iteration prefetches `lines` lines from `ahead` on.
   // below: the number of rows in the next block.
@@ -229,41 +252,47 @@ struct Product {
   template <int R, int S>
   void panel_group(int64_t panel, int64_t last) const {
     Next nothing;
+    int64_t at = Shape::first(outputs, panel);
     if constexpr (S > 1)
-      for (; panel + S <= smaller(last, outputs / Shape::kPanel); panel += S)
-        microkernel<R, S, N, false>(panel, 0, {0, groups, nullptr, 0, 0}, nothing);
-    for (; panel < last; ++panel)
-      one_panel<R, false>(panel, 0, {0, groups, nullptr, 0, 0}, nothing);
-  }
-
-  template <int R>
-  void row_block(int64_t rows, int64_t panel, int64_t row, const Span& span, Next& next) const {
-    if constexpr (R > 0) {
-      if (rows < R) return row_block<R - 1>(rows, panel, row, span, next);
-      one_panel<R, Kind::kFetches>(panel, row, span, next);
+      for (; panel + S <= last && Shape::first(outputs, panel + S) == at + S * Shape::kPanel;
+           panel += S, at += S * Shape::kPanel)
+        microkernel<R, S, N, false>(at, 0, {0, groups, nullptr, 0, 0}, nothing);
+    for (; panel < last; ++panel) {
+      const int64_t width = Shape::width(outputs, panel);
+      one_panel<R, false>(at, width, 0, {0, groups, nullptr, 0, 0}, nothing);
+      at += width;
     }
   }
 
-  template <int R, bool kFetches>
-  void one_panel(int64_t panel, int64_t row, const Span& span, Next& next) const {
-    const int64_t vectors = Shape::width(outputs, panel) / L;
-    if (vectors == N) return microkernel<R, 1, N, kFetches>(panel, row, span, next);
-    if constexpr (N > 1)
-      if (vectors == 1) return microkernel<R, 1, 1, kFetches>(panel, row, span, next);
-    if constexpr (N > 2)
-      if (vectors == 2) return microkernel<R, 1, 2, kFetches>(panel, row, span, next);
-    if constexpr (N > 3)
-      if (vectors == 3) return microkernel<R, 1, 3, kFetches>(panel, row, span, next);
+  template <int R>
+  void row_block(int64_t rows, int64_t at, int64_t width, int64_t row, const Span& span,
+                 Next& next) const {
+    if constexpr (R > 0) {
+      if (rows < R) return row_block<R - 1>(rows, at, width, row, span, next);
+      one_panel<R, Kind::kFetches>(at, width, row, span, next);
+    }
   }
 
-  // Multiplies R rows with S panels of W registers each. kFetches: prefetches the sums of up to R
-  // rows below and a part of `next`, which is set to the rest.
+  // A narrow panel is the last one: not worth a second version that prefetches.
+  template <int R, bool kFetches, int W = 4>
+  void one_panel(int64_t at, int64_t width, int64_t row, const Span& span, Next& next) const {
+    if constexpr (W > 0) {
+      constexpr bool exists = W <= N + (N == 3) && R <= (W == N ? Kind::kRows : Kind::kOtherRows);
+      constexpr bool fetches = kFetches && W >= N;
+      if constexpr (exists)
+        if (width == W * L) return microkernel<R, 1, W, fetches>(at, row, span, next);
+      one_panel<R, kFetches, W - 1>(at, width, row, span, next);
+    }
+  }
+
+  // Multiplies R rows with S panels of W registers each, from output `at` on. kFetches: prefetches
+  // the sums of up to R rows below and a part of `next`, which is set to the rest.
   template <int R, int S, int W, bool kFetches>
-  __attribute__((noinline)) void microkernel(int64_t panel, int64_t row, const Span& span,
+  __attribute__((noinline)) void microkernel(int64_t at, int64_t row, const Span& span,
                                              Next& next) const {
     // Local copies for the loop and its end, because the compiler must assume that a store to `out`
     // changes the members.
-    const int64_t at = panel * Shape::kPanel, to_next = stride, from_next = x_stride;
+    const int64_t to_next = stride, from_next = x_stride;
     const int64_t end = span.end, lines = span.lines;
     const typename Kind::Extra more = extra;
     const char* const from = x + row * x_stride;
@@ -274,7 +303,7 @@ struct Product {
     const Element* w[S];
     const char* xs[R];
     for (int s = 0; s < S; ++s)
-      w[s] = numbers + Shape::panel_at(inputs, panel + s) + span.begin * W * L * Kind::kGroup;
+      w[s] = panel_from(at + s * Shape::kPanel) + span.begin * W * L * Kind::kGroup;
     for (int r = 0; r < R; ++r) xs[r] = from + r * from_next + Kind::kRowHead;
     const int ragged =
         int(smaller(L, outputs - at - (S * W - 1) * L));  // lanes of the last register
@@ -284,53 +313,64 @@ struct Product {
           unrolled<W>(TSM_BODY(v) { __builtin_prefetch(to + (R + r) * to_next + v * L, 1); });
       });
     };
-    if constexpr (Tile<Kind, R>::kExists && S == 1 && W == N)
+    if constexpr (Tile<Kind, R, W>::kExists && S == 1) {
+      if constexpr (kFetches) fetch_below();
+      const bool fetch = !span.ahead && next.bytes > 0;
+      const auto run = [&](const Out* from, int64_t from_next, Out* to, int64_t to_next) {
+        Tile<Kind, R, W>::run(w[0], xs[0] + span.begin * Kind::kFactorBytes, x_stride,
+                              end - span.begin, from, from_next, to, to_next,
+                              fetch ? static_cast<const char*>(next.data) : span.ahead,
+                              fetch ? kLines : lines);
+      };
       if (ragged == L) {
-        if constexpr (kFetches) fetch_below();
-        const bool fetch = !span.ahead && next.bytes > 0;
-        Tile<Kind, R>::run(w[0], xs[0] + span.begin * Kind::kFactorBytes, from_next,
-                           end - span.begin, base, base_next, to, to_next,
-                           fetch ? static_cast<const char*>(next.data) : span.ahead,
-                           fetch ? kLines : lines);
-        if (fetch) next = next.after((end - span.begin) / Kind::kUnroll * kLines * 64);
-        return;
+        run(base, base_next, to, to_next);
+      } else {  // in a copy, because the tile reads and writes whole registers
+        const size_t bytes = size_t((W - 1) * L + ragged) * sizeof(Out);
+        alignas(64) Out copy[R][W * L] = {};
+        for (int r = 0; r < R; ++r) std::memcpy(copy[r], base + r * base_next, bytes);
+        run(copy[0], W * L, copy[0], W * L);
+        for (int r = 0; r < R; ++r) std::memcpy(to + r * to_next, copy[r], bytes);
       }
-    Sum sums[R][S * W];
-    unrolled<R>(TSM_BODY(r) {
-      unrolled<S * W>(TSM_BODY(v) {
-        sums[r][v] = Kind::begin(more, at + v * L, base + r * base_next + v * L,
-                                 v == S * W - 1 ? ragged : L);
+      if (fetch) next = next.after((end - span.begin) / Kind::kUnroll * kLines * 64);
+    } else {
+      Sum sums[R][S * W];
+      unrolled<R>(TSM_BODY(r) {
+        unrolled<S * W>(TSM_BODY(v) {
+          sums[r][v] = Kind::begin(more, at + v * L, base + r * base_next + v * L,
+                                   v == S * W - 1 ? ragged : L);
+        });
       });
-    });
-    if constexpr (kFetches) fetch_below();
+      if constexpr (kFetches) fetch_below();
 #if defined(__x86_64__)  // verified there: otherwise gcc moves all accumulators for an empty loop
-    if (span.begin >= end) __builtin_unreachable();
+      if (span.begin >= end) __builtin_unreachable();
 #endif
-    const char* ahead = span.ahead;
-    Next left = next;
-    for (int64_t g = span.begin; g < end; g += Kind::kUnroll) {
-      for (int64_t i = 0; i < lines; ++i, ahead += 64) __builtin_prefetch(ahead, 0, 2);
-      if (kFetches && left.bytes > 0) {
-        const char* const from = static_cast<const char*>(left.data);
-        unrolled<kLines>(TSM_BODY(i) { __builtin_prefetch(from + 64 * i, 0, 2); });
-        left = left.after(64 * kLines);
+      const char* ahead = span.ahead;
+      Next left = next;
+      for (int64_t g = span.begin; g < end; g += Kind::kUnroll) {
+        for (int64_t i = 0; i < lines; ++i, ahead += 64) __builtin_prefetch(ahead, 0, 2);
+        if (kFetches && left.bytes > 0) {
+          const char* const from = static_cast<const char*>(left.data);
+          unrolled<kLines>(TSM_BODY(i) { __builtin_prefetch(from + 64 * i, 0, 2); });
+          left = left.after(64 * kLines);
+        }
+        typename FactorsOf<Kind, R>::Type factors[R];
+        unrolled<R>(
+            TSM_BODY(r) { factors[r] = FactorsOf<Kind, R>::at(xs[r] + g * Kind::kFactorBytes); });
+        step<R, S, W, 0>(w, factors, sums);
+        if constexpr (Kind::kUnroll > 1) step<R, S, W, 1>(w, factors, sums);
+        if constexpr (Kind::kUnroll > 2) step<R, S, W, 2>(w, factors, sums);
+        if constexpr (Kind::kUnroll > 3) step<R, S, W, 3>(w, factors, sums);
+        for (int s = 0; s < S; ++s) w[s] += Kind::kUnroll * W * L * Kind::kGroup;
       }
-      typename FactorsOf<Kind, R>::Type factors[R];
-      unrolled<R>(
-          TSM_BODY(r) { factors[r] = FactorsOf<Kind, R>::at(xs[r] + g * Kind::kFactorBytes); });
-      step<R, S, W, 0>(w, factors, sums);
-      if constexpr (Kind::kUnroll > 1) step<R, S, W, 1>(w, factors, sums);
-      if constexpr (Kind::kUnroll > 2) step<R, S, W, 2>(w, factors, sums);
-      if constexpr (Kind::kUnroll > 3) step<R, S, W, 3>(w, factors, sums);
-      for (int s = 0; s < S; ++s) w[s] += Kind::kUnroll * W * L * Kind::kGroup;
-    }
-    if (kFetches) next = left;
-    unrolled<R>(TSM_BODY(r) {
-      unrolled<S * W>(TSM_BODY(v) {
-        Kind::end(more, from + r * from_next, at + v * L, sums[r][v], base + r * base_next + v * L,
-                  to + r * to_next + v * L, v == S * W - 1 ? ragged : L);
+      if (kFetches) next = left;
+      unrolled<R>(TSM_BODY(r) {
+        unrolled<S * W>(TSM_BODY(v) {
+          Kind::end(more, from + r * from_next, at + v * L, sums[r][v],
+                    base + r * base_next + v * L, to + r * to_next + v * L,
+                    v == S * W - 1 ? ragged : L);
+        });
       });
-    });
+    }
   }
 
   template <int R, int S, int W, int I>

@@ -15,6 +15,7 @@ namespace {
 struct BFloat16Tiles {
   using Element = uint16_t;
   static constexpr int kLanes = SimdFloat::kLanes, kGroup = 2, kPad = kAmxGroups;
+  static constexpr int kVectors = kPanelVectors;
   static constexpr MatrixSource::Type kSource = MatrixSource::kBFloat16;
 };
 
@@ -65,7 +66,7 @@ struct AmxBFloat16Matrix {
     Tiles tiles;
     for (int64_t panel = first; panel < last; ++panel) {
       const char* w = reinterpret_cast<const char*>(static_cast<const uint16_t*>(packed) +
-                                                    Shape::panel_at(inputs, panel));
+                                                    Shape::panel_at(outputs, inputs, panel));
       const int64_t at = panel * kPanel, width = smaller(kPanel, outputs - at);
       float* const to = static_cast<float*>(sums.rows) + at;
       put_start<float>(sums, rows, at, at + width);
@@ -128,7 +129,7 @@ struct AmxInt8Matrix : Int8Matrix {
     const bool far = Shape::is_far(outputs, inputs);
     Tiles tiles;
     for (int64_t panel = first; panel < last; ++panel) {
-      const int8_t* w = numbers(packed, outputs) + Shape::panel_at(inputs, panel);
+      const int8_t* w = numbers(packed, outputs) + Shape::panel_at(outputs, inputs, panel);
       const int64_t at = panel * P, vectors = Shape::width(outputs, panel) / L;
       for (int64_t row = 0; row < rows; row += kAmxRows) {
         const int count = int(smaller(kAmxRows, rows - row));

@@ -75,7 +75,7 @@ struct AmxRows {
   template <int R, int W>
   [[gnu::noinline]] void microkernel(int64_t panel, int64_t row) const {
     constexpr int L = kFloatLanes;
-    const uint16_t* w = numbers + Shape::panel_at(inputs, panel);
+    const uint16_t* w = numbers + Shape::panel_at(outputs, inputs, panel);
     const char* const from = x + row * x_stride;
     float* const to = out + row * stride + panel * Shape::kPanel;
     const int ragged = int(smaller(L, outputs - panel * Shape::kPanel - (W - 1) * L));

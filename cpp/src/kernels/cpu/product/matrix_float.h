@@ -72,7 +72,12 @@ struct Float32 : FloatSums {
   using Loaded = Floats::Native;
   using Weights = Floats::Native;
   static constexpr int kGroup = 1, kPad = 4, kUnroll = 4, kParts = 1, kFactorBytes = 4;
-  static constexpr int kRows = kTileRows, kChains = kNearChains;
+  static constexpr int kOtherRows = kTileRows, kChains = kNearChains;
+#if defined(__AVX512F__) && !defined(TSM_SMALL_TILES)
+  static constexpr int kVectors = 3, kRows = 9;
+#else
+  static constexpr int kVectors = kPanelVectors, kRows = kTileRows;
+#endif
   static constexpr MatrixSource::Type kSource = MatrixSource::kFloat32;
 
   TSM_CELL static Loaded load(const float* w) { return SimdFloat::load(w, kLanes).v; }
@@ -98,7 +103,9 @@ struct BFloat16 : FloatSums {
   using Loaded = Floats::Bits;
   using Weights = Floats::Native;
   static constexpr int kGroup = 2, kPad = 2, kUnroll = 2, kParts = 2, kFactorBytes = 8;
+  static constexpr int kVectors = kPanelVectors;
   static constexpr int kRows = kTileRows > 4 ? kTileRows - 1 : kTileRows;  // parts take registers
+  static constexpr int kOtherRows = kRows;
   static constexpr int kChains = 8;
   static constexpr MatrixSource::Type kSource = MatrixSource::kBFloat16;
 

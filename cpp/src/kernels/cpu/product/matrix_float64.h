@@ -15,7 +15,8 @@ struct Float64 {
   using Factors = const double*;
   struct Extra {};
   static constexpr int kLanes = 2, kGroup = 1, kPad = 4, kUnroll = 4, kFactorBytes = 8;
-  static constexpr int kRowHead = 0, kParts = 1, kRows = kTileRows, kChains = 8;
+  static constexpr int kRowHead = 0, kParts = 1, kVectors = kPanelVectors, kChains = 8;
+  static constexpr int kRows = kTileRows, kOtherRows = kTileRows;
   static constexpr bool kRests = true, kFetches = false;
 
   TSM_CELL static Factors factors(const char* x) { return reinterpret_cast<const double*>(x); }

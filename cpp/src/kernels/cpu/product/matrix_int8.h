@@ -59,6 +59,7 @@ struct Int8 : Dot {
   static constexpr bool kRests = false, kFetches = false;
   static constexpr int kRows =
       kLanes == 8 && kTileRows > 4 ? 4 : kTileRows;  // products take registers
+  static constexpr int kVectors = kPanelVectors, kOtherRows = kRows;
   static constexpr int kFactorBytes = Dot::kGroup * int(sizeof(Dot::X));
 #if defined(__AMX_INT8__)
   static constexpr int kPad = 16;
@@ -187,7 +188,7 @@ struct Int8Matrix {
   // Computed modulo 2^32, like the sums of products; only the total of the two has to fit.
   static void sum_weights(int64_t outputs, int64_t inputs, const int8_t* numbers, int32_t* starts) {
     for (int64_t panel = 0; panel < Shape::panels(outputs); ++panel) {
-      const int8_t* from = numbers + Shape::panel_at(inputs, panel);
+      const int8_t* from = numbers + Shape::panel_at(outputs, inputs, panel);
       const int64_t width = Shape::width(outputs, panel);
       int32_t* sums = starts + panel * Shape::kPanel;
       for (int64_t group = 0; group < Shape::groups(inputs); ++group)

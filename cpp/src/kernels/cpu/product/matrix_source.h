@@ -80,10 +80,10 @@ void pack_neighbours(const MatrixSource& w, const Convert& convert,
   using Element = typename Kind::Element;
   constexpr int64_t kGroup = Kind::kGroup;
   for (int64_t panel = 0; panel < Shape::panels(w.outputs); ++panel) {
-    const int64_t width = Shape::width(w.outputs, panel), first = panel * Shape::kPanel;
+    const int64_t width = Shape::width(w.outputs, panel), first = Shape::first(w.outputs, panel);
     const int64_t inside = smaller(width, w.outputs - first), whole = w.inputs / kGroup;
     const Source* from = static_cast<const Source*>(w.data) + first;
-    Element* to = numbers + Shape::panel_at(w.inputs, panel);
+    Element* to = numbers + Shape::panel_at(w.outputs, w.inputs, panel);
     for (int64_t group = 0; group < Shape::groups(w.inputs); ++group, to += width * kGroup) {
       if (group >= whole || inside < width)
         std::memset(to, 0, size_t(width * kGroup) * sizeof(Element));
@@ -109,9 +109,10 @@ bool pack_groups(const MatrixSource& w, typename Kind::Element* numbers) {
   if (w.inputs == 0) return true;  // nothing to pack, and no memory for it
   const float* const from = static_cast<const float*>(w.data);
   for (int64_t panel = 0; panel < Shape::panels(w.outputs); ++panel) {
-    const int64_t width = Shape::width(w.outputs, panel), first = panel * Shape::kPanel;
+    const int64_t width = Shape::width(w.outputs, panel), first = Shape::first(w.outputs, panel);
     const int64_t inside = smaller(width, w.outputs - first), groups = w.inputs / kGroup;
-    float* const to = reinterpret_cast<float*>(numbers + Shape::panel_at(w.inputs, panel));
+    float* const to =
+        reinterpret_cast<float*>(numbers + Shape::panel_at(w.outputs, w.inputs, panel));
     const int64_t whole = inside == width ? groups : 0;  // the rest is padded with zeros
     std::memset(to + whole * width, 0,
                 size_t((Shape::groups(w.inputs) - whole) * width) * sizeof(float));
@@ -142,8 +143,8 @@ void pack_numbers(const MatrixSource& w, const Convert& convert, typename Kind::
   constexpr int64_t kGroup = Kind::kGroup;
   const int64_t padded = Shape::groups(w.inputs) * kGroup;
   for (int64_t panel = 0; panel < Shape::panels(w.outputs); ++panel) {
-    const int64_t width = Shape::width(w.outputs, panel), first = panel * Shape::kPanel;
-    Element* const to = numbers + Shape::panel_at(w.inputs, panel);
+    const int64_t width = Shape::width(w.outputs, panel), first = Shape::first(w.outputs, panel);
+    Element* const to = numbers + Shape::panel_at(w.outputs, w.inputs, panel);
     for (int64_t begin = 0; begin < padded; begin += kReadBlock) {
       const int64_t groups = smaller(kReadBlock, padded - begin) / kGroup;
       const int64_t inside = smaller(kReadBlock, w.inputs - begin);  // may be 0 or less: padding

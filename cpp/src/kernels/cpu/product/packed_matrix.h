@@ -20,10 +20,12 @@ class PackedMatrix {
         outputs_(source.outputs),
         inputs_(source.inputs),
         packed_(kernels.packed_bytes(source.outputs, source.inputs)) {
-    const int64_t parts = std::min<int64_t>(panels(), pool.threads());
+    const int64_t separate = std::max<int64_t>(panels() - 2, 1);  // the last ones stay together
+    const int64_t parts = std::min<int64_t>(separate, pool.threads());
     pool.run(parts, [&](int64_t part) {
-      const int64_t first = panels() * part / parts * kernels_.panel;
-      const int64_t last = std::min(panels() * (part + 1) / parts * kernels_.panel, outputs_);
+      const int64_t first = separate * part / parts * kernels_.panel;
+      const int64_t last =
+          part + 1 == parts ? outputs_ : separate * (part + 1) / parts * kernels_.panel;
       MatrixSource some = source;
       some.outputs = last - first;
       some.data = static_cast<const char*>(source.data) + first * source.row * size_of(source.type);
