@@ -159,7 +159,7 @@ def mix(text: str) -> tuple[tuple[int, float], ...]:
 
 def run(args: argparse.Namespace) -> int:
     if args.smoke:
-        vars(args).update(SMOKE, minutes=None, saturation=0.3, rounds=1)
+        vars(args).update(SMOKE, minutes=None, saturation=1.0, rounds=1)
     if args.minutes is not None:
         args.seconds = args.minutes * 60
     check(args)
@@ -377,7 +377,7 @@ def report(rows: list[dict[str, Any]]) -> str:
         lines.append([
             one["title"],
             "" if top is None else f"{top:,.0f}",
-            "" if top is None or best is None else f"{best / top:.2f}",
+            "" if not top or best is None else f"{best / top:.2f}",
             f"{load['messages per second']:,.0f}",
             *(f"{ms[name]:,.1f}" for name in ms),
             f"{ms['p99'] / ours:.2f}",
