@@ -92,7 +92,8 @@ class Feed {
   };
   Problem problem_of(const Chunk& chunk) const;
   [[noreturn]] void refuse_chunk(Problem problem, const Chunk& chunk, int64_t number) const;
-  // These fill `order` with the chunks that are accepted, and return how many there are.
+  // `order`: of the chunks that are accepted. The first fills it, the second removes some; both
+  // return how many there are.
   int64_t check_chunks(const Chunk* chunks, int64_t* order, int64_t count, const Call& call) const;
   int64_t check_outputs(const Chunk* chunks, int64_t* order, int64_t count, const Call& call) const;
   void sort(int64_t* order, int64_t count) const;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <stdexcept>
 #include <string>
 
 #include "core/error.h"
@@ -94,8 +95,6 @@ void Feed::refuse_chunk(Problem problem, const Chunk& chunk, int64_t number) con
     return at;
   };
   switch (problem) {
-    case Problem::kNone:
-      break;
     case Problem::kNoStream:
       refuse(number, "stream is null");
     case Problem::kOtherModel:
@@ -138,9 +137,11 @@ void Feed::refuse_chunk(Problem problem, const Chunk& chunk, int64_t number) con
                          " to 1e30");
     }
     case Problem::kOverlap:
+      refuse(number, "an output overlaps what is fed; accepted: memory of its own");
+    case Problem::kNone:
       break;
   }
-  refuse(number, "an output overlaps what is fed; accepted: memory of its own");
+  throw std::logic_error("refuse_chunk: nothing is wrong");
 }
 
 int64_t Feed::check_outputs(const Chunk* chunks, int64_t* order, int64_t count,

@@ -56,5 +56,6 @@ class alignas(64) Stream {  // one cache line: a call with many streams touches 
   double time_ = 0;
   mutable std::atomic<const void*> holder_{nullptr};  // the call that holds the stream now
 };
+static_assert(sizeof(Stream) == 64);
 
 }  // namespace tsm

@@ -394,6 +394,8 @@ TEST_CASE("products of every level and kind of weights") {
         test_same_bits(kernels, 45, size, size <= 300);
       }
       for (int64_t outputs : {50, 64, 70, 96, 112, 128}) test_same_bits(kernels, outputs, 9, true);
+      test_same_bits(kernels, 112, 700, false);   // several parts of panels of 3, 4 and 0 registers
+      test_same_bits(kernels, 1024, 270, false);  // not in L2
       for (int64_t inputs = 1; inputs <= 100; ++inputs) test_lone_rows(kernels, inputs);
       test_sources(kernels, Weights(kind));
       test_not_finite(kernels, Weights(kind));

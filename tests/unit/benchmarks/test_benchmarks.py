@@ -242,8 +242,8 @@ def test_turns():
 
 
 def test_train_goals():
-    def row(layer, backend, us):
-        return SimpleNamespace(shape=(1, 2, 3, 4), layer=layer, backend=backend, median_us=us)
+    def row(layer, backend, us, shape=(1, 2, 3, 4)):
+        return SimpleNamespace(shape=shape, layer=layer, backend=backend, median_us=us)
 
     rows = {
         "float32": [row("torch.nn.LSTM", "torch", 10.0), row("plstm", "fused", 7.0)],
@@ -261,6 +261,11 @@ def test_train_goals():
         (0.7, 0.75, True),
         (0.75, 0.5, False),  # compared with nn.LSTM in float32, in the same turns
     ]
+    wide = (32, 64, 256, 256)
+    rows = {
+        "float32": [row("torch.nn.LSTM", "torch", 10.0, wide), row("plstm", "fused", 7.0, wide)]
+    }
+    assert [(goal.limit, goal.met) for goal in train_goals(rows, amx=False)] == [(0.65, False)]
 
 
 def test_cpu_time_is_of_one_thread(capsys):

@@ -66,10 +66,11 @@ class Matrix {
                        int64_t last, const Next& next = {}) const {
     kernels_->multiply(packed_, outputs_, inputs_, rows, x, sums, first, last, next);
   }
-  // The approximate memory range of panels [first, last).
+  // The memory range of panels [first, last), approximately with int8.
   Next place(int64_t first, int64_t last) const {
-    const int64_t begin = bytes() * first / panels(), end = bytes() * last / panels();
-    return {packed_ + begin, end - begin};
+    const int64_t end = kernels_->first(outputs_, panels());
+    const auto at = [&](int64_t panel) { return bytes() * kernels_->first(outputs_, panel) / end; };
+    return {packed_ + at(first), at(last) - at(first)};
   }
 
  private:

@@ -23,7 +23,7 @@ struct Accumulators {
   const void* start = nullptr;
 };
 
-// The data that is read next, after a product with more rows than a register tile has. If the
+// The data that is read next, after a product with more than a few rows (Kind::kOtherRows). If the
 // matrix exceeds L2, the product prefetches the beginning of this data. Otherwise only float
 // products with AVX-512 prefetch as much of it as they can; the others have no spare issue slots.
 struct Next {
@@ -39,15 +39,16 @@ struct MatrixKernels {
   // Size of the packed matrix, which must be 64-byte aligned. Negative if there are too many inputs
   // for exact sums (kInt8: more than 2^17). Except with kInt8, panels follow each other: the
   // outputs from n * panel on may be packed separately, packed_bytes(n * panel, inputs) bytes after
-  // the start, if they include the last three panels, which share their outputs.
+  // the start, if they include the last three panels.
   int64_t (*packed_bytes)(int64_t outputs, int64_t inputs);
   void (*pack)(const MatrixSource& w, void* packed);
   // Bytes of one row of activations as `multiply` reads it, a multiple of 64.
   int64_t (*encoded_bytes)(int64_t inputs);
   void (*encode)(const void* x, int64_t inputs, void* encoded);  // x: float (double with kFloat64)
-  // The number of outputs per panel, except for the last three; `multiply` takes any range of
-  // panels.
+  // The number of outputs per panel, except for the last three panels: those may be wider, and the
+  // last one narrow or empty. `multiply` takes any range of panels.
   int panel;
+  int64_t (*first)(int64_t outputs, int64_t panel);  // the first output of a panel
   // sums[r, :] += x[r, :] w^T over the outputs of panels [first, last); x: consecutive encoded
   // rows, aligned to their elements.
   void (*multiply)(const void* packed, int64_t outputs, int64_t inputs, int64_t rows, const void* x,

@@ -59,8 +59,9 @@ TSM_CELL void unrolled(const Function& f) {
 
 // Register tiles: the maximum number of rows, the width of a panel, and how many accumulators keep
 // up with L2 and with memory beyond it. kFarPartBytes: how much of a panel is multiplied with all
-// rows before the next part, if the matrix is not in L2. kNearPartBytes: the same if it is in L2,
-// where larger parts save loads and stores of sums.
+// rows before the next part, if the matrix is not in L2 (with panels of three registers, half as
+// much again). kNearPartBytes: the same if it is in L2, where larger parts save loads and stores of
+// sums.
 #if defined(TSM_SMALL_TILES)  // with sanitizers, larger tiles take minutes to compile
 constexpr int kTileRows = 2, kPanelVectors = 2, kNearChains = 8, kFarChains = 2;
 #elif defined(__AVX512F__)
@@ -73,7 +74,7 @@ constexpr int kTileRows = 4, kPanelVectors = 4, kNearChains = 8, kFarChains = 8;
 constexpr int kTileRows = 4, kPanelVectors = 2, kNearChains = 8, kFarChains = 8;
 #endif
 #if defined(__AVX512F__)
-constexpr int64_t kFarPartBytes = 48 << 10, kNearPartBytes = 1 << 16;
+constexpr int64_t kFarPartBytes = 1 << 15, kNearPartBytes = 1 << 16;
 #else
 constexpr int64_t kFarPartBytes = 1 << 14, kNearPartBytes = 1 << 14;
 #endif
@@ -103,7 +104,7 @@ struct Layout {
   static constexpr int64_t panels(int64_t outputs) { return (outputs + kPanel - 1) / kPanel; }
   // The first output of a panel, and its width. One or two registers that are left over would make
   // a slow tile. If panels have three registers, the panels before get one more each, and the last
-  // panel none.
+  // panel is empty (with 1, 2 and 5 registers in all there are too few panels: the last is narrow).
   static constexpr int64_t first(int64_t outputs, int64_t panel) {
     if (kVectors != 3) return smaller(panel * kPanel, round_up(outputs, Kind::kLanes));
     const int64_t vectors = (outputs + Kind::kLanes - 1) / Kind::kLanes, left = vectors % kVectors;
@@ -186,17 +187,19 @@ struct Product {
       if (width == 0) continue;  // the panels before have its outputs
       const int64_t most_rows = width == Shape::kPanel ? Kind::kRows : Kind::kOtherRows;
       const int64_t blocks = (rows + most_rows - 1) / most_rows;
-      // The first row of a block. Blocks have nearly the same size, except that of 9 rows: all but
-      // the last two are full, and of those the first if it can (9 + 7 rows are faster than 8 + 8).
+      // The first row of a block. Blocks have nearly the same size, but with tiles of 9 rows all
+      // except the last two have 9. Those two have 9 and the rest, if the rest has at least 4 rows
+      // (9 + 7 are faster than 8 + 8), otherwise half each.
       const auto first_row = [&](int64_t block) {
-        const int64_t full = (blocks - 2) * most_rows, left = rows - full;
+        const int64_t full = (blocks - 2) * most_rows, rest = rows - full;
         if (Kind::kRows < 9 || most_rows < 9 || blocks == 1) return rows * block / blocks;
         if (block < blocks - 1) return block * most_rows;
-        return block < blocks ? full + (left > 12 ? most_rows : left / 2) : rows;
+        return block < blocks ? full + (rest > 12 ? most_rows : rest / 2) : rows;
       };
       // Each part of the panel is multiplied with all rows before the next part.
       const int64_t group_bytes = width * Kind::kGroup * int64_t(sizeof(Element));
-      const int64_t most = (far ? kFarPartBytes : kNearPartBytes) / group_bytes;
+      const int64_t far_bytes = N == 3 ? kFarPartBytes * 3 / 2 : kFarPartBytes;
+      const int64_t most = (far ? far_bytes : kNearPartBytes) / group_bytes;
       const int64_t parts = Kind::kRests ? (groups + most - 1) / most : 1;
       const int64_t part = round_up((groups + parts - 1) / parts, Kind::kPad);
       // Prefetch the next part if the matrix is not in L2. Every block of rows fetches its share, a
@@ -207,7 +210,7 @@ struct Product {
         const int64_t end = smaller(group + part, groups), size = (end - group) * group_bytes;
         const int64_t share = (end - group) / Kind::kUnroll * lines * 64;
         const char* const then =
-            far && panel + 1 == last && end == groups
+            far && at + width == Shape::first(outputs, last) && end == groups
                 ? static_cast<const char*>(next.data)
                 : reinterpret_cast<const char*>(panel_from(at) + end * width * Kind::kGroup);
         for (int64_t block = 0; block < blocks; ++block) {
@@ -236,9 +239,9 @@ struct Product {
     int64_t lines, below;
   };
 
-  // For up to as many rows as one register tile has. Computes several panels at once if that keeps
-  // more accumulators busy. A matrix that exceeds L2 is read in memory order instead, for which few
-  // accumulators are enough.
+  // For up to kOtherRows rows. Computes several panels at once if that keeps more accumulators
+  // busy. A matrix that exceeds L2 is read in memory order instead, for which few accumulators are
+  // enough.
   template <int R>
   void small_batch(int64_t rows, int64_t first, int64_t last) const {
     if constexpr (R > 0) {
@@ -267,13 +270,13 @@ struct Product {
   template <int R>
   void row_block(int64_t rows, int64_t at, int64_t width, int64_t row, const Span& span,
                  Next& next) const {
-    if constexpr (R > 0) {
+    if constexpr (R >= (Kind::kOtherRows + 1) / 2) {  // `run` makes no smaller blocks
       if (rows < R) return row_block<R - 1>(rows, at, width, row, span, next);
       one_panel<R, Kind::kFetches>(at, width, row, span, next);
     }
   }
 
-  // A narrow panel is the last one: not worth a second version that prefetches.
+  // A narrow panel is the last one: not worth a second version that prefetches sums and `next`.
   template <int R, bool kFetches, int W = 4>
   void one_panel(int64_t at, int64_t width, int64_t row, const Span& span, Next& next) const {
     if constexpr (W > 0) {

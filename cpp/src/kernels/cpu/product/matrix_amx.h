@@ -86,7 +86,7 @@ struct AmxBFloat16Matrix {
     }
   }
   static constexpr MatrixKernels kernels() {
-    return {packed_bytes, pack, encoded_bytes, encode, kPanel, multiply};
+    return {packed_bytes, pack, encoded_bytes, encode, kPanel, Shape::first, multiply};
   }
 
  private:
@@ -157,7 +157,7 @@ struct AmxInt8Matrix : Int8Matrix {
     }
   }
   static constexpr MatrixKernels kernels() {
-    return {packed_bytes, pack, encoded_bytes, encode, Shape::kPanel, multiply};
+    return {packed_bytes, pack, encoded_bytes, encode, Shape::kPanel, Shape::first, multiply};
   }
 
  private:

@@ -178,7 +178,7 @@ struct FloatMatrix {
     product.run(rows, first, last, next);
   }
   static constexpr MatrixKernels kernels() {
-    return {packed_bytes, pack, encoded_bytes, encode, Shape::kPanel, multiply};
+    return {packed_bytes, pack, encoded_bytes, encode, Shape::kPanel, Shape::first, multiply};
   }
 };
 

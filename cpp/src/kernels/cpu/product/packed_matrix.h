@@ -20,12 +20,14 @@ class PackedMatrix {
         outputs_(source.outputs),
         inputs_(source.inputs),
         packed_(kernels.packed_bytes(source.outputs, source.inputs)) {
-    const int64_t separate = std::max<int64_t>(panels() - 2, 1);  // the last ones stay together
-    const int64_t parts = std::min<int64_t>(separate, pool.threads());
+    const int64_t parts = std::min<int64_t>(panels(), pool.threads());
+    const auto begin = [&](int64_t part) {  // the last three panels stay together
+      const int64_t panel = std::min(panels() * part / parts, std::max<int64_t>(panels() - 3, 0));
+      return part == parts ? outputs_ : panel * kernels_.panel;
+    };
     pool.run(parts, [&](int64_t part) {
-      const int64_t first = separate * part / parts * kernels_.panel;
-      const int64_t last =
-          part + 1 == parts ? outputs_ : separate * (part + 1) / parts * kernels_.panel;
+      const int64_t first = begin(part), last = begin(part + 1);
+      if (first == last) return;
       MatrixSource some = source;
       some.outputs = last - first;
       some.data = static_cast<const char*>(source.data) + first * source.row * size_of(source.type);

@@ -1,5 +1,5 @@
-// The inner loop of float32 products with AVX-512 in assembly: up to 9 rows and a panel of three
-// registers, or up to 6 rows and four registers. Products are limited by issue slots, above all
+// The inner loop of float32 products with AVX-512 in assembly: 4 to 9 rows and a panel of three
+// registers, or 4 to 6 rows and four registers. Products are limited by issue slots, above all
 // while the core's other hyperthread is busy, so the number of instructions matters: for 6 rows,
 // four registers and four groups this loop has 135, gcc's version of `microkernel` about 155. With
 // 5 rows or more, the multiply-adds of rows 0, 3 and 6 read their activations with an embedded
