@@ -24,7 +24,7 @@ struct LayerForward {
 };
 
 struct LayerBackward {
-  // grad_z: F [B,T,G*H], memory for dz. It may be z itself, which is then overwritten; null: memory
+  // grad_z: F [T,B,G*H], memory for dz. It may be z itself, which is then overwritten; null: memory
   // is allocated for dz.
   RecurrenceBackward recurrence;
   LayerInput input;

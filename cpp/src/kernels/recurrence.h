@@ -5,7 +5,8 @@
 //
 // Dimensions: B rows of the batch, T steps, H units, G gates, S states, K vectors, R states whose
 // previous value the cell reads. D is the element type of zx, U and y; F the type of states and
-// arithmetic: float, or double if D is double. All arrays are row-major and dense.
+// arithmetic: float, or double if D is double. All arrays are row-major and dense. On the CPU, z,
+// saved_states and grad_z are ordered by time: [T,B,..], so that the rows of a step are neighbours.
 #pragma once
 #include <cstdint>
 #include <string>

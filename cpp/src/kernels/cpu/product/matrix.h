@@ -190,22 +190,28 @@ struct Product {
       // The first row of a block. Blocks have nearly the same size, but with tiles of 9 rows all
       // except the last two have 9. Those two have 9 and the rest, if the rest has at least 4 rows
       // (9 + 7 are faster than 8 + 8), otherwise half each.
+      const int64_t each = rows / blocks, more = rows - each * blocks;
       const auto first_row = [&](int64_t block) {
         const int64_t full = (blocks - 2) * most_rows, rest = rows - full;
-        if (Kind::kRows < 9 || most_rows < 9 || blocks == 1) return rows * block / blocks;
+        if (Kind::kRows < 9 || most_rows < 9 || blocks == 1)
+          return block * each + smaller(block, more);
         if (block < blocks - 1) return block * most_rows;
         return block < blocks ? full + (rest > 12 ? most_rows : rest / 2) : rows;
       };
-      // Each part of the panel is multiplied with all rows before the next part.
+      // Each part of the panel is multiplied with all rows before the next part. Divisions are slow
+      // enough to matter if there are few rows.
       const int64_t group_bytes = width * Kind::kGroup * int64_t(sizeof(Element));
       const int64_t far_bytes = N == 3 ? kFarPartBytes * 3 / 2 : kFarPartBytes;
-      const int64_t most = (far ? far_bytes : kNearPartBytes) / group_bytes;
-      const int64_t parts = Kind::kRests ? (groups + most - 1) / most : 1;
-      const int64_t part = round_up((groups + parts - 1) / parts, Kind::kPad);
+      const int64_t part_bytes = far ? far_bytes : kNearPartBytes;
+      int64_t part = groups;
+      if (Kind::kRests && groups * group_bytes > part_bytes) {
+        const int64_t most = part_bytes / group_bytes, parts = (groups + most - 1) / most;
+        part = round_up((groups + parts - 1) / parts, Kind::kPad);
+      }
       // Prefetch the next part if the matrix is not in L2. Every block of rows fetches its share, a
       // few lines per iteration, because a core can have only a few misses in flight. If there are
       // more blocks than lines, the first blocks fetch everything.
-      const int64_t lines = (Kind::kUnroll * group_bytes / 64 + blocks - 1) / blocks;
+      const int64_t lines = far ? (Kind::kUnroll * group_bytes / 64 + blocks - 1) / blocks : 0;
       for (int64_t group = 0; group < groups; group += part) {
         const int64_t end = smaller(group + part, groups), size = (end - group) * group_bytes;
         const int64_t share = (end - group) / Kind::kUnroll * lines * 64;

@@ -13,6 +13,13 @@
 
 namespace tsm {
 
+// Rows of [B,T] that are copied in the order [T,B] are far apart: prefetch them some rows ahead.
+constexpr int64_t kFetchedRows = 2;
+inline void fetch(const void* from, int64_t bytes) {
+  for (int64_t i = 0; i < bytes; i += kAlignment)
+    __builtin_prefetch(static_cast<const char*>(from) + i);
+}
+
 // Rows of [B,T] in the form that a product reads: encoded into a buffer, or in place if they are
 // contiguous and encoding would only copy them.
 template <class D>
@@ -49,6 +56,9 @@ class EncodedRows {
     kernels_.read(from_, number * width_, width_, row_.data());
     matrix_.encode(row_.data(), to);
   }
+  void fetch(int64_t number) const {
+    if (as_is_) tsm::fetch(row(number), width_ * int64_t(sizeof(D)));
+  }
   const void* data() const { return encoded_.data(); }
 
  private:
@@ -82,15 +92,21 @@ class InputProduct {
     kernels.read({input.bias, input.full_precision_weights}, 0, GH_, bias_.data());
   }
 
-  // Computes the steps [t, t + steps) of rows [b, b + count) of the batch into z [count, steps],
-  // whose rows are `stride` elements apart.
-  void run(int64_t b, int64_t count, int64_t t, int64_t steps, F* z, int64_t stride) const {
-    const bool together = count == 1 || steps == T_;
+  // Computes the steps [t, t + steps) of rows [b, b + count) of the batch into z [count, steps], or
+  // [steps, count] if `by_time`; rows of z are `stride` elements apart.
+  void run(int64_t b, int64_t count, int64_t t, int64_t steps, bool by_time, F* z,
+           int64_t stride) const {
+    const bool together = count == 1 || (steps == T_ && !by_time);
+    const auto number = [&](int64_t r) {  // in x, of row r of z
+      return by_time ? (b + r % count) * T_ + t + r / count : (b + r / steps) * T_ + t + r % steps;
+    };
     const EncodedRows<D> x(kernels_, w_, {input_.x, input_.full_precision_x}, input_.I, together);
     for (int64_t done = 0; done < count * steps; done += x.kRows) {
       const int64_t rows = std::min(x.kRows, count * steps - done);
-      for (int64_t r = 0; r < rows && !together; ++r)
-        x.put((b + (done + r) / steps) * T_ + t + (done + r) % steps, r);
+      for (int64_t r = 0; r < rows && !together; ++r) {
+        x.fetch(number(done + std::min(r + kFetchedRows, rows - 1)));
+        x.put(number(done + r), r);
+      }
       const void* const from = together ? x.at(b * T_ + t + done, rows) : x.data();
       w_.multiply(rows, from, {z + done * stride, stride, bias_.data()}, 0, w_.panels());
     }
@@ -115,6 +131,8 @@ class InputGradient {
                 const LayerInput& input, void* grad_x, void* dz, ThreadPool& pool)
       : kernels_(kernels),
         input_(input),
+        B_(shape.B),
+        T_(shape.T),
         GH_(kernels.cell.gates * shape.H),
         grad_x_(grad_x),
         w_(kernels.matrix,
@@ -125,28 +143,37 @@ class InputGradient {
         own_(dz ? 0 : shape.B * shape.T * GH_ * int64_t(sizeof(F))),
         dz_(dz ? static_cast<F*>(dz) : reinterpret_cast<F*>(own_.data())) {}
 
-  F* dz() const { return dz_; }  // [B,T,GH]
+  F* dz() const { return dz_; }  // [T,B,GH]
 
-  // Computes dx for rows [first, first + count) of [B,T], whose dz is ready.
-  void run(int64_t first, int64_t count) const {
+  // Computes one of several parts of dx when dz is complete.
+  void run(int64_t part, int64_t parts) const {
     if (!grad_x_) return;
+    constexpr int64_t kRows = EncodedRows<D>::kRows;
+    const int64_t blocks = (B_ * T_ + kRows - 1) / kRows;
+    const int64_t last = std::min(B_ * T_, blocks * (part + 1) / parts * kRows);  // of [T,B]
     constexpr bool kSame = sizeof(D) == sizeof(F);
     const bool direct = kSame || input_.full_precision_x;
     const int64_t I = input_.I;
     const EncodedRows<D> rows(kernels_, w_, {dz(), true}, GH_, true);
-    const Aligned<F> scratch(direct ? 0 : rows.kRows * I, Uninitialized());
-    for (int64_t done = 0; done < count; done += rows.kRows) {
-      const int64_t some = std::min(rows.kRows, count - done), at = (first + done) * I;
-      F* const to = direct ? static_cast<F*>(grad_x_) + at : scratch.data();
-      w_.multiply(some, rows.at(first + done, some), {to, I, zeros_.data()}, 0, w_.panels());
-      if (!direct) kernels_.round(to, some * I, static_cast<D*>(grad_x_) + at);
+    const Aligned<F> scratch(kRows * I, Uninitialized());
+    for (int64_t first = blocks * part / parts * kRows; first < last; first += kRows) {
+      const int64_t some = std::min(kRows, last - first);
+      w_.multiply(some, rows.at(first, some), {scratch.data(), I, zeros_.data()}, 0, w_.panels());
+      for (int64_t r = 0; r < some; ++r) {
+        const int64_t t = (first + r) / B_, at = ((first + r) % B_ * T_ + t) * I;
+        const F* const row = scratch.data() + r * I;
+        if (direct)
+          std::copy_n(row, I, static_cast<F*>(grad_x_) + at);
+        else
+          kernels_.round(row, I, static_cast<D*>(grad_x_) + at);
+      }
     }
   }
 
  private:
   const TrainingKernels<D>& kernels_;
   const LayerInput& input_;
-  const int64_t GH_;
+  const int64_t B_, T_, GH_;
   void* grad_x_;
   PackedMatrix w_;
   Aligned<F> zeros_;
@@ -156,10 +183,9 @@ class InputGradient {
 
 // dW, db and dU: sums of dz^T times x, 1 and h over rows and steps. Steps are processed in blocks:
 // dz is transposed so that its columns become rows of activations, and x and h become the matrices.
-// If the gradients are small, the rows of [B,T] are summed in two halves: with two threads, the
-// cache of each still holds the half whose steps it has computed. Otherwise, and with more threads,
-// the threads split the rows of the gradients. Each packs x and h into its own cache, which is
-// faster than reading what another core has packed.
+// If the gradients are small, the rows of [T,B] are summed in two halves, one for each of two
+// threads. Otherwise, and with more threads, the threads split the rows of the gradients. Each
+// packs x and h into its own cache, which is faster than reading what another core has packed.
 //
 // A long chain of float32 additions loses digits, so every kChain rows are summed separately.
 template <class D>
@@ -167,16 +193,21 @@ class WeightGradients {
  public:
   using F = typename Arithmetic<D>::F;
 
-  WeightGradients(const TrainingKernels<D>& kernels, const LayerBackward& a, const F* dz)
+  // The threads compute `input` as well, so that they need not wait for each other in between.
+  WeightGradients(const TrainingKernels<D>& kernels, const LayerBackward& a,
+                  const InputGradient<D>& input)
       : kernels_(kernels),
         products_(kernels.matrix),
         a_(a),
+        B_(a.recurrence.shape.B),
         T_(a.recurrence.shape.T),
         H_(a.recurrence.shape.H),
         I_(a.input.I),
         GH_(kernels.cell.gates * H_),
-        K_(a.recurrence.shape.B * T_),
-        dz_(dz),
+        K_(B_ * T_),
+        input_(input),
+        dz_(input.dz()),
+        zeros_(std::max(I_, H_)),
         sums_(direct() ? 0 : sums_bytes()) {}
 
   void run(ThreadPool& pool) const {
@@ -186,23 +217,24 @@ class WeightGradients {
     const int64_t most = (GH_ + parts - 1) / parts;         // rows of a part
     const int64_t transposed = most * products_.encoded_bytes(kBlock);
     const int64_t matrix = padded(products_.packed_bytes(std::max(I_, H_), kBlock));
-    const int64_t before = padded(kBlock * H_ * int64_t(sizeof(D)));
+    const int64_t right = padded(kBlock * std::max(I_ * size_of_x(), H_ * int64_t(sizeof(D))));
     const bool chains = (K_ + halves - 1) / halves > kChain;
     const int64_t partial = chains ? padded(most * (I_ + H_) * int64_t(sizeof(F))) : 0;
     const int64_t columns = padded(most * int64_t(sizeof(F)));
-    const int64_t each = transposed + matrix + before + columns + partial;
+    const int64_t each = transposed + matrix + right + columns + partial;
     const CachedBuffer memory(halves * parts * each), second((halves - 1) * sums_bytes());
     const Gradients sums[] = {gradients(), halves > 1 ? gradients(second) : Gradients{}};
     pool.run(halves * parts, [&](int64_t task) {
+      input_.run(task, halves * parts);
       const int64_t half = task / parts, part = task % parts;
       const int64_t begin = GH_ * part / parts, end = GH_ * (part + 1) / parts;
       const Gradients& to = sums[half];
       char* const own = memory.data() + task * each;
-      char* const behind = own + transposed + matrix + before;
+      char* const behind = own + transposed + matrix + right;
       F* const sum = reinterpret_cast<F*>(behind + columns);
       const Scratch scratch{own,
                             own + transposed,
-                            reinterpret_cast<D*>(own + transposed + matrix),
+                            own + transposed + matrix,
                             reinterpret_cast<F*>(behind),
                             chains ? sum : rows_from(begin, I_, to.w),
                             chains ? sum + most * I_ : rows_from(begin, H_, to.u)};
@@ -223,14 +255,14 @@ class WeightGradients {
   }
 
  private:
-  static constexpr int64_t kBlock = 256;  // rows of [B,T]: packed, they fit in L2
+  static constexpr int64_t kBlock = 256;  // rows of [T,B]: packed, they fit in L2
   static constexpr int64_t kChain = 8 * kBlock;
   static constexpr int64_t kSumsBytes = 1 << 20;  // of a half, to stay in cache
   static constexpr int64_t kColumns = 16;         // of dz, transposed together
   static constexpr int64_t kRows = 48;            // per thread, at least
 
   struct Block {
-    int64_t first, count;  // rows of [B,T]
+    int64_t first, count;  // rows of [T,B]
     int64_t done;          // rows of its half before it
   };
 
@@ -246,7 +278,7 @@ class WeightGradients {
   struct Scratch {
     char* transposed;  // [rows of the thread, block] encoded
     char* matrix;      // [I or H, block] packed
-    D* before;         // [block, H]
+    char* right;       // [block, I or H]: rows of x or of h
     F* columns;        // [rows of the thread]: sums of a block's columns of dz
     F *w, *u;  // [rows of the thread, I] and [.., H]: partial sums, or the gradients themselves
   };
@@ -283,13 +315,13 @@ class WeightGradients {
            F* grad_b) const {
     transpose_dz(block, begin, end, scratch, grad_b);
     if (a_.grad_weight_x) {
-      const int64_t size = int64_t(a_.input.full_precision_x ? sizeof(F) : sizeof(D));
-      const void* x = static_cast<const char*>(a_.input.x) + block.first * I_ * size;
-      multiply(block, {x, a_.input.full_precision_x}, I_, end - begin, scratch, scratch.w);
+      copy_x(block, scratch.right);
+      multiply(block, {scratch.right, a_.input.full_precision_x}, I_, end - begin, scratch,
+               scratch.w);
     }
     if (a_.grad_weight_h) {
-      copy_before(block, scratch.before);
-      multiply(block, {scratch.before, false}, H_, end - begin, scratch, scratch.u);
+      copy_before(block, reinterpret_cast<D*>(scratch.right));
+      multiply(block, {scratch.right, false}, H_, end - begin, scratch, scratch.u);
     }
   }
 
@@ -334,19 +366,31 @@ class WeightGradients {
     }
   }
 
+  int64_t size_of_x() const { return int64_t(a_.input.full_precision_x ? sizeof(F) : sizeof(D)); }
+  void copy_x(const Block& block, char* to) const {
+    const int64_t bytes = I_ * size_of_x();
+    const auto row = [&](int64_t at) {
+      return static_cast<const char*>(a_.input.x) + (at % B_ * T_ + at / B_) * bytes;
+    };
+    for (int64_t at = block.first; at < block.first + block.count; ++at, to += bytes) {
+      fetch(row(std::min(at + kFetchedRows, K_ - 1)), bytes);
+      std::memcpy(to, row(at), size_t(bytes));
+    }
+  }
   // Copies the h that each step starts from: y of the previous step, or the row's initial h.
   void copy_before(const Block& block, D* to) const {
-    for (int64_t at = block.first, end = at + block.count, rows; at < end; at += rows) {
-      rows = 1;
-      if (at % T_ > 0) {
-        rows = std::min(end, (at / T_ + 1) * T_) - at;  // up to the end of this row
-        std::copy_n(static_cast<const D*>(a_.y) + (at - 1) * H_, rows * H_, to);
-      } else if (a_.h) {
-        kernels_.round(static_cast<const F*>(a_.h) + at / T_ * H_, H_, to);
-      } else {
+    const auto y = [&](int64_t at) {
+      return static_cast<const D*>(a_.y) + (at % B_ * T_ + at / B_) * H_;
+    };
+    for (int64_t at = block.first; at < block.first + block.count; ++at, to += H_) {
+      if (at < B_ && a_.h) {
+        kernels_.round(static_cast<const F*>(a_.h) + at * H_, H_, to);
+      } else if (at < B_) {
         std::memset(static_cast<void*>(to), 0, size_t(H_) * sizeof(D));
+      } else {
+        fetch(y(std::min(at + kFetchedRows, K_ - 1) - B_), H_ * int64_t(sizeof(D)));
+        std::copy_n(y(at - B_), H_, to);
       }
-      to += rows * H_;
     }
   }
 
@@ -354,17 +398,19 @@ class WeightGradients {
   // overwrites `to`.
   void multiply(const Block& block, const Elements& right, int64_t outputs, int64_t rows,
                 const Scratch& scratch, F* to) const {
-    if (block.done % kChain == 0) std::fill_n(to, rows * outputs, F(0));
     products_.pack(kernels_.source(right, outputs, block.count, 1, outputs), scratch.matrix);
     products_.multiply(scratch.matrix, outputs, block.count, rows, scratch.transposed,
-                       {to, outputs}, 0, (outputs + products_.panel - 1) / products_.panel, {});
+                       {to, outputs, block.done % kChain == 0 ? zeros_.data() : nullptr}, 0,
+                       (outputs + products_.panel - 1) / products_.panel, {});
   }
 
   const TrainingKernels<D>& kernels_;
   const MatrixKernels& products_;
   const LayerBackward& a_;
-  const int64_t T_, H_, I_, GH_, K_;
+  const int64_t B_, T_, H_, I_, GH_, K_;
+  const InputGradient<D>& input_;
   const F* dz_;
+  Aligned<F> zeros_;
   CachedBuffer sums_;  // the gradients in F, if they are wanted in D
 };
 

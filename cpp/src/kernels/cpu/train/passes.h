@@ -41,8 +41,11 @@ class RecurrencePass {
 
   bool reads(int state) const { return (kernels.cell.reads >> state) & 1u; }
   bool over(int64_t b, int64_t t) const { return lengths_ && t >= lengths_[b]; }
-  TrainingRow<F> row(const F* gates, int64_t at) const {
-    return {H, gates, prepared_.data(), constants_.data(), dt_ ? dt_[at] : F(1)};
+  // The number of a step of row b in arrays [B,T], such as y, and in the saved arrays [T,B].
+  int64_t given(int64_t b, int64_t t) const { return b * T + t; }
+  int64_t saved(int64_t b, int64_t t) const { return t * B + b; }
+  TrainingRow<F> row(const F* gates, int64_t b, int64_t t) const {
+    return {H, gates, prepared_.data(), constants_.data(), dt_ ? dt_[given(b, t)] : F(1)};
   }
   // Given a step of row b in an array [B,T,width], prefetches the same step of the next row. If H
   // is large, the hardware prefetcher does this.
@@ -81,10 +84,14 @@ class ForwardPass : public RecurrencePass<D> {
         last_(static_cast<F*>(a.last)),
         saved_states_(static_cast<F*>(a.saved_states)),
         block_(work.by_outputs ? T : steps_at_once(work)),
-        in_place_(a.z && block_ == T),
+        by_time_(work.by_outputs || work.parts == 1),
+        in_place_(a.z && by_time_),
         stride_(in_place_ ? GH : GH + kGap),
+        row_(by_time_ ? stride_ : block_ * stride_),
+        step_(by_time_ ? B * stride_ : stride_),
         scratch_(in_place_ ? 0 : B * block_ * stride_ * int64_t(sizeof(F))),
-        encoded_h_(u.rows(B)),
+        as_is_(Base::kSame && u.encoded_bytes() == H * int64_t(sizeof(F))),
+        encoded_h_(u.rows(as_is_ ? 0 : B)),
         z_(in_place_ ? static_cast<F*>(a.z) : reinterpret_cast<F*>(scratch_.data())) {}
 
   void start_rows(int64_t b, int64_t rows) const {
@@ -98,29 +105,28 @@ class ForwardPass : public RecurrencePass<D> {
   }
   int64_t block() const { return block_; }
   void project_inputs(int64_t b, int64_t rows, int64_t t, int64_t steps) const {
-    if (steps == block_) return input_.run(b, rows, t, steps, z(b, t), stride_);
-    for (int64_t i = b; i < b + rows; ++i) input_.run(i, 1, t, steps, z(i, t), stride_);
+    if (by_time_ || steps == block_)
+      return input_.run(b, rows, t, steps, by_time_, z(b, t), stride_);
+    for (int64_t i = b; i < b + rows; ++i) input_.run(i, 1, t, steps, false, z(i, t), stride_);
   }
   void before_product(int64_t b, int64_t) const {
-    u_.encode(last_ + b * H, encoded_h_.data() + b * u_.encoded_bytes());
+    if (!as_is_) u_.encode(last_ + b * H, encoded_h(b));
   }
   void multiply(int64_t b, int64_t rows, int64_t t, int64_t first, int64_t last) const {
-    u_.multiply(rows, encoded_h_.data() + b * u_.encoded_bytes(), {z(b, t), block_ * stride_},
-                first, last);
+    const void* const h = as_is_ ? static_cast<const void*>(last_ + b * H) : encoded_h(b);
+    u_.multiply(rows, h, {z(b, t), row_}, first, last);
   }
   void after_product(int64_t b, int64_t t) const {
-    const int64_t at = b * T + t;
+    const int64_t at = Base::saved(b, t);
     F* state[kMostNames];
     F* before[kMostNames] = {};
     for (int i = 0, n = 0; i < S; ++i) {
       state[i] = last_ + (i * B + b) * H;
       if (saved_states_ && Base::reads(i)) before[i] = saved_states_ + (n++ * B * T + at) * H;
     }
-    D* y = y_ + at * H;
+    D* y = y_ + Base::given(b, t) * H;
     F* const active = a_.z ? static_cast<F*>(a_.z) + at * GH : nullptr;
-    Base::fetch_next(b, active, GH);
     Base::fetch_next(b, y, H);
-    for (int i = 0; i < S; ++i) Base::fetch_next(b, before[i], H);
     if (Base::over(b, t)) {
       std::fill_n(reinterpret_cast<char*>(y), H * sizeof(D), 0);
       if (active) std::fill_n(active, GH, F(0));
@@ -129,38 +135,37 @@ class ForwardPass : public RecurrencePass<D> {
       return;
     }
     if constexpr (Base::kSame) {
-      kernels.cell.forward({Base::row(z(b, t), at), state, before, active, y});
+      kernels.cell.forward({Base::row(z(b, t), b, t), state, before, active, y});
     } else {
-      kernels.cell.forward({Base::row(z(b, t), at), state, before, active, nullptr});
+      kernels.cell.forward({Base::row(z(b, t), b, t), state, before, active, nullptr});
       kernels.round(state[0], H, y);
     }
   }
   void finish_rows(int64_t b, int64_t rows, int64_t steps) const {
-    const int64_t left = T - steps;
-    for (const int64_t end = b + rows; b < end && left > 0; ++b) {
-      const int64_t at = b * T + steps;
-      std::memset(static_cast<void*>(y_ + at * H), 0, size_t(left * H) * sizeof(D));
-      if (a_.z) std::fill_n(static_cast<F*>(a_.z) + at * GH, left * GH, F(0));
+    for (int64_t i = b; i < b + rows && steps < T; ++i)
+      std::memset(static_cast<void*>(y_ + Base::given(i, steps) * H), 0,
+                  size_t((T - steps) * H) * sizeof(D));
+    for (int64_t t = steps; t < T; ++t) {
+      const int64_t at = Base::saved(b, t);
+      if (a_.z) std::fill_n(static_cast<F*>(a_.z) + at * GH, rows * GH, F(0));
       for (int i = 0, n = 0; i < S; ++i)
         if (saved_states_ && Base::reads(i))
-          std::fill_n(saved_states_ + (n++ * B * T + at) * H, left * H, F(0));
+          std::fill_n(saved_states_ + (n++ * B * T + at) * H, rows * H, F(0));
     }
   }
 
  private:
   using Base::B, Base::T, Base::H, Base::GH, Base::S, Base::kernels;
 
-  static constexpr int64_t kGap =
-      kAlignment /
-      int64_t(sizeof(F));  // rows that are a multiple of a page apart would share L1 sets
-  static constexpr int64_t kBlockBytes = 1 << 18;  // of z, to stay in L2 next to W and U
-
+  // Rows that are a multiple of a page apart would share L1 sets.
+  static constexpr int64_t kGap = kAlignment / int64_t(sizeof(F));
+  // As many steps as fill the buffers of the product with W; their z stays in L2 next to W and U.
   int64_t steps_at_once(const WorkSplit& work) const {
     const int64_t rows = (B + work.parts - 1) / work.parts;
-    const int64_t steps = kBlockBytes / (rows * GH * int64_t(sizeof(F)));
-    return std::min(std::max<int64_t>(steps, 4), T);
+    return std::min(std::max<int64_t>(2 * EncodedRows<D>::kRows / rows, 1), T);
   }
-  F* z(int64_t b, int64_t t) const { return z_ + (b * block_ + t % block_) * stride_; }
+  char* encoded_h(int64_t b) const { return encoded_h_.data() + b * u_.encoded_bytes(); }
+  F* z(int64_t b, int64_t t) const { return z_ + b * row_ + (in_place_ ? t : t % block_) * step_; }
 
   const RecurrenceForward& a_;
   const PackedMatrix& u_;
@@ -168,12 +173,15 @@ class ForwardPass : public RecurrencePass<D> {
   D* y_;
   F* last_;  // the current states during the steps
   F* saved_states_;
-  const int64_t block_;   // number of steps whose z is computed at a time
-  const bool in_place_;   // z is stored where the gates are saved
-  const int64_t stride_;  // elements from row to row of z
+  const int64_t block_;       // number of steps whose z is computed at a time
+  const bool by_time_;        // z is ordered [block, B], not [B, block]
+  const bool in_place_;       // z is stored where the gates are saved
+  const int64_t stride_;      // elements from row to row of z
+  const int64_t row_, step_;  // elements from one row of the batch, and one step, to the next
   CachedBuffer scratch_;
+  const bool as_is_;         // U reads h where it is
   Aligned<char> encoded_h_;  // h as input of U
-  F* z_;                     // [B, block] rows
+  F* z_;
 };
 
 template <class D>
@@ -183,7 +191,7 @@ class BackwardPass : public RecurrencePass<D> {
   using F = typename Base::F;
   static constexpr bool kForward = false;
 
-  // gradient: holds dz, F [B,T,GH], and computes the gradient of x from it.
+  // gradient: holds dz, F [T,B,GH].
   BackwardPass(const TrainingKernels<D>& kernels, const RecurrenceBackward& a,
                const PackedMatrix& u, const InputGradient<D>& gradient)
       : Base(kernels, a.shape, a.vectors, a.constants, a.dt, a.lengths),
@@ -194,7 +202,8 @@ class BackwardPass : public RecurrencePass<D> {
         saved_states_(static_cast<const F*>(a.saved_states)),
         grad_y_(static_cast<const D*>(a.grad_y)),
         grad_(static_cast<F*>(a.grad_state)),
-        encoded_dz_(u.rows(B)),
+        as_is_(Base::kSame && u.encoded_bytes() == GH * int64_t(sizeof(F))),
+        encoded_dz_(u.rows(as_is_ ? 0 : B)),
         grad_y_in_f_(Base::kSame ? 0 : B * H, Uninitialized()),
         sums_(B * kernels.cell.prepared * H) {}
 
@@ -210,11 +219,10 @@ class BackwardPass : public RecurrencePass<D> {
   int64_t block() const { return T; }
   void project_inputs(int64_t, int64_t, int64_t, int64_t) const {}
   void before_product(int64_t b, int64_t t) const {
-    const int64_t at = b * T + t;
-    char* encoded = encoded_dz_.data() + b * u_.encoded_bytes();
+    const int64_t at = Base::saved(b, t);
     if (Base::over(b, t)) {
       clear(at, 1);
-      std::fill_n(encoded, u_.encoded_bytes(), char(0));
+      if (!as_is_) std::fill_n(encoded_dz(b), u_.encoded_bytes(), char(0));
       return;
     }
     const F* before[kMostNames] = {};
@@ -223,11 +231,9 @@ class BackwardPass : public RecurrencePass<D> {
       if (Base::reads(i)) before[i] = saved_states_ + (n++ * B * T + at) * H;
       grad[i] = grad_ + (i * B + b) * H;
     }
-    const D* grad_y = grad_y_ ? grad_y_ + at * H : nullptr;
-    Base::fetch_next(b, z_ + at * GH, GH);
+    const D* grad_y = grad_y_ ? grad_y_ + Base::given(b, t) * H : nullptr;
     Base::fetch_next(b, grad_y, H);
-    for (int i = 0; i < S; ++i) Base::fetch_next(b, before[i], H);
-    const TrainingRow<F> row = Base::row(z_ + at * GH, at);
+    const TrainingRow<F> row = Base::row(z_ + at * GH, b, t);
     double* sums = sums_.data() + b * kernels.cell.prepared * H;
     F* const dz = gradient_.dz() + at * GH;
     if constexpr (Base::kSame) {
@@ -237,17 +243,18 @@ class BackwardPass : public RecurrencePass<D> {
       if (grad_y) kernels.widen(grad_y, H, in_f);
       kernels.cell.backward({row, before, in_f, grad, dz, sums});
     }
-    u_.encode(dz, encoded);
+    if (!as_is_) u_.encode(dz, encoded_dz(b));
   }
   // The cell has computed the part of the gradient of h that does not go through U; this adds the
   // other part.
-  void multiply(int64_t b, int64_t rows, int64_t, int64_t first, int64_t last) const {
-    u_.multiply(rows, encoded_dz_.data() + b * u_.encoded_bytes(), {grad_ + b * H, H}, first, last);
+  void multiply(int64_t b, int64_t rows, int64_t t, int64_t first, int64_t last) const {
+    const F* const dz = gradient_.dz() + Base::saved(b, t) * GH;
+    const void* const from = as_is_ ? static_cast<const void*>(dz) : encoded_dz(b);
+    u_.multiply(rows, from, {grad_ + b * H, H}, first, last);
   }
   void after_product(int64_t, int64_t) const {}
   void finish_rows(int64_t b, int64_t rows, int64_t steps) const {
-    for (int64_t i = b; i < b + rows && steps < T; ++i) clear(i * T + steps, T - steps);
-    gradient_.run(b * T, rows * T);
+    for (int64_t t = steps; t < T; ++t) clear(Base::saved(b, t), rows);
   }
 
   // Sums over the batch, in the order of the rows.
@@ -264,7 +271,8 @@ class BackwardPass : public RecurrencePass<D> {
  private:
   using Base::B, Base::T, Base::H, Base::GH, Base::S, Base::kernels;
 
-  // Sets dz of `count` rows to 0, from row `at` of [B,T] on.
+  char* encoded_dz(int64_t b) const { return encoded_dz_.data() + b * u_.encoded_bytes(); }
+  // Sets dz of `count` rows to 0, from row `at` of [T,B] on.
   void clear(int64_t at, int64_t count) const {
     std::fill_n(gradient_.dz() + at * GH, count * GH, F(0));
   }
@@ -276,6 +284,7 @@ class BackwardPass : public RecurrencePass<D> {
   const F* saved_states_;
   const D* grad_y_;
   F* grad_;                   // [S,B,H]: the current gradient of the states
+  const bool as_is_;          // U reads dz where it is
   Aligned<char> encoded_dz_;  // dz as input of U
   Aligned<F> grad_y_in_f_;    // [B,H], if D is narrower
   Aligned<double> sums_;      // [B,Q,H]: gradient of the prepared vectors, summed over the steps
@@ -318,7 +327,7 @@ void run_layer_backward(const TrainingKernels<D>& kernels, const LayerBackward& 
   const BackwardPass<D> pass(kernels, a.recurrence, u, input);
   time_loop(pass, shape.B, u, WorkSplit::choose(shape.B, u.bytes(), pool.threads()), pool);
   if (kernels.cell.vectors > 0) pass.grad_vectors();
-  WeightGradients<D>(kernels, a, input.dz()).run(pool);
+  WeightGradients<D>(kernels, a, input).run(pool);
 }
 
 }  // namespace tsm

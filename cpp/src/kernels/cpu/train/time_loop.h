@@ -34,7 +34,7 @@ struct WorkSplit {
 
 // Pass:
 //   start_rows(b, rows)                  before the steps of rows from b on
-//   project_inputs(b, rows, t, steps)    before some of their steps, `block` at a time
+//   project_inputs(b, rows, t, steps)    before some of their steps, at most `block` at a time
 //   before_product(b, t), after_product(b, t)
 //   multiply(b, rows, t, p, q)           the product of rows from b on, outputs of panels [p, q)
 //   finish_rows(b, rows, steps)          after the steps
@@ -72,7 +72,8 @@ void time_loop(const Pass& pass, int64_t B, const PackedMatrix& u, const WorkSpl
     rows([&](int64_t first, int64_t last) {
       if (i == 0) {
         pass.start_rows(first, last - first);
-        if (steps > 0) pass.project_inputs(first, last - first, step(0, steps), steps);
+        const int64_t t = steps * first / B, end = steps * last / B;  // a share of the steps
+        if (t < end) pass.project_inputs(0, B, t, end - t);
       }
       for (int64_t b = first; b < last; ++b) {
         if (i > 0) pass.after_product(b, step(i - 1, steps));
