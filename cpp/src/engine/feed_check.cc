@@ -58,8 +58,8 @@ int64_t Feed::check_chunks(const Chunk* chunks, int64_t* order, int64_t count,
   return kept;
 }
 
-// Short, because calls with many streams spend much of their time here: messages are built
-// elsewhere.
+// Short, because calls with many streams spend much of their time here: `refuse_chunk` builds the
+// messages. A successful call allocates nothing.
 inline Feed::Problem Feed::problem_of(const Chunk& chunk) const {
   const Config& config = impl_.config;
   const int64_t steps = chunk.steps;
@@ -89,7 +89,7 @@ void Feed::refuse_chunk(Problem problem, const Chunk& chunk, int64_t number) con
   const Config& config = impl_.config;
   const int64_t steps = chunk.steps, width = config.input_width;
   const bool values_in = config.input == Config::Input::kValues;
-  const auto found = [](int64_t count, const auto& good) {
+  const auto first_bad = [](int64_t count, const auto& good) {
     int64_t at = 0;
     while (at < count - 1 && good(at)) ++at;
     return at;
@@ -112,12 +112,12 @@ void Feed::refuse_chunk(Problem problem, const Chunk& chunk, int64_t number) con
                          std::string("; accepted by this model: tokens [steps]"));
     case Problem::kValue: {
       const int64_t at =
-          found(steps * width, [&](int64_t i) { return std::isfinite(chunk.values[i]); });
+          first_bad(steps * width, [&](int64_t i) { return std::isfinite(chunk.values[i]); });
       refuse(number, "x has " + shown(chunk.values[at]) + " at step " + std::to_string(at / width) +
                          ", column " + std::to_string(at % width) + "; accepted: finite numbers");
     }
     case Problem::kToken: {
-      const int64_t t = found(steps, [&](int64_t i) {
+      const int64_t t = first_bad(steps, [&](int64_t i) {
         return uint64_t(chunk.tokens[i]) < uint64_t(config.vocab_size);
       });
       refuse(number, "token " + std::to_string(chunk.tokens[t]) + " at step " + std::to_string(t) +
@@ -131,7 +131,7 @@ void Feed::refuse_chunk(Problem problem, const Chunk& chunk, int64_t number) con
     }
     case Problem::kDt: {
       const int64_t t =
-          found(steps, [&](int64_t i) { return is_time_step(chunk.dt[i], impl_.shortest_dt); });
+          first_bad(steps, [&](int64_t i) { return is_time_step(chunk.dt[i], impl_.shortest_dt); });
       refuse(number, "dt is " + shown(chunk.dt[t]) + " at step " + std::to_string(t) +
                          "; accepted: finite numbers above 0, from " + shown(impl_.shortest_dt) +
                          " to 1e30");

@@ -8,6 +8,7 @@
 
 namespace tsm {
 
+// A range of memory.
 struct Bytes {
   uintptr_t begin, end;
   template <class T>
