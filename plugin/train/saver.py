@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import time
 from collections.abc import Iterable
@@ -33,7 +32,7 @@ class Saver:
         self.writes = writes and config.save
         self.last_good: Path | None = None
         self.held: dict[str, dict[str, Any]] = {}  # name -> checkpoint not written yet
-        self.wrote = -math.inf
+        self.wrote = time.monotonic()  # the last write, or the start
         self.lock: BinaryIO | None = None
 
     def __enter__(self) -> Saver:
@@ -60,13 +59,14 @@ class Saver:
         return [*names, LAST]
 
     def write(self, checkpoint: dict[str, Any], names: list[str]) -> None:
-        """Write the files, or hold a copy in memory if the last write was less than --hold-checkpoints-seconds
-        ago."""
+        """Write the files, or hold a copy in memory if the last write, or the start of the run, was less than
+        --hold-checkpoints-seconds ago."""
         if not self.writes:
             return
         if self._may_hold(names):
             self.held |= dict.fromkeys(names, _copied(checkpoint))
             self._drop_held()
+            self.last_good = self.folder / names[-1]  # written whatever ends the training
             return
         self.held |= dict.fromkeys(names, checkpoint)
         self.flush()
@@ -111,22 +111,25 @@ class Saver:
 
 def _copied(checkpoint: dict[str, Any]) -> Any:
     """A copy of a checkpoint in host memory that training does not modify."""
-    copy = _copy(checkpoint)
+    copy = _copy(checkpoint, {})
     if torch.cuda.is_initialized():
         torch.cuda.current_stream().synchronize()
     return copy
 
 
-def _copy(value: Any) -> Any:
-    """Copies from a GPU are only queued: they go to pinned memory."""
+def _copy(value: Any, made: dict[Any, Tensor]) -> Any:
+    """Copies from a GPU are only queued: they go to pinned memory. made: copies by the memory that they are of;
+    tied weights are copied once."""
     if isinstance(value, Tensor):
-        value = value.detach()
-        copy = torch.empty_like(value, device="cpu", pin_memory=value.is_cuda)
-        return copy.copy_(value, non_blocking=True)
+        key = value.data_ptr(), value.dtype, value.shape, value.stride()
+        if key not in made or not value.numel():
+            copy = torch.empty_like(value, device="cpu", pin_memory=value.is_cuda)
+            made[key] = copy.copy_(value.detach(), non_blocking=True)
+        return made[key]
     if isinstance(value, dict):
-        return type(value)((name, _copy(part)) for name, part in value.items())
+        return type(value)((name, _copy(part, made)) for name, part in value.items())
     if isinstance(value, tuple) and hasattr(value, "_fields"):  # a named tuple
-        return type(value)(*map(_copy, value))
+        return type(value)(*(_copy(part, made) for part in value))
     if isinstance(value, (list, tuple)):
-        return type(value)(_copy(part) for part in value)
+        return type(value)(_copy(part, made) for part in value)
     return value
