@@ -1,4 +1,4 @@
-"""Limits the norm of the gradient."""
+"""Scales the gradient, and limits its norm."""
 
 from __future__ import annotations
 
@@ -9,19 +9,27 @@ import torch
 from torch import Tensor
 
 
-def clip_gradients(parameters: Iterable[Tensor], limit: float = math.inf) -> Tensor:
-    """Scale the gradients so that their total norm is at most `limit`; returns the norm before scaling.
+def scale_gradients(parameters: Iterable[Tensor], scale: Tensor, limit: float = math.inf) -> Tensor:
+    """Multiply the gradients by `scale` (float64), and further so that their total norm is at most `limit`;
+    returns the norm before that limit. With a limit, one pass over the gradients does both.
 
     Gradients back-propagated through hundreds of steps can be very large in a single update. The square of a
     float32 above 2^64 overflows, and torch's own clipping would lose the update, so the sum is in float64.
     Without a limit the sum is in float32: such a gradient must show as infinite, since the optimizer also
     squares it.
     """
-    owners = [p for p in parameters if p.grad is not None]
-    if not owners:
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    if not gradients:
         return torch.zeros((), dtype=torch.float64)
-    dtype = torch.float64 if limit < math.inf else None
-    norms = [torch.linalg.vector_norm(p.grad, dtype=dtype) for p in owners]
-    norm = torch.linalg.vector_norm(torch.stack(norms)).double()
-    torch.nn.utils.clip_grads_with_norm_(owners, limit, norm)
+    if limit == math.inf:
+        torch._foreach_mul_(gradients, scale.to(gradients[0].dtype))
+        return _norm(gradients, gradients[0].dtype)
+    norm = _norm(gradients, torch.float64) * scale
+    factor = scale * (limit / (norm + 1e-6)).clamp(max=1.0)
+    torch._foreach_mul_(gradients, factor.to(gradients[0].dtype))
     return norm
+
+
+def _norm(gradients: list[Tensor], dtype: torch.dtype) -> Tensor:
+    norms = torch._foreach_norm(gradients, 2, dtype=dtype)
+    return torch.linalg.vector_norm(torch.stack(norms)).double()

@@ -43,20 +43,17 @@ class World:
             dist.all_reduce(numbers)
         return numbers
 
-    def share_gradients(self, parameters: Iterable[nn.Parameter], count: Tensor) -> None:
-        """Sets the gradients on every rank to the sum over ranks divided by `count` (if `count` is 0, to 0)."""
+    def share_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Sets the gradients on every rank to the sum over ranks."""
         trained = list(parameters)
         for p in trained:
             if p.grad is None:  # this rank has no rows in this batch
                 p.grad = torch.zeros_like(p)
-        gradients = [p.grad for p in trained if p.grad is not None]
-        scale = 1 / count.clamp(min=torch.finfo(torch.float32).tiny)
         if self.size == 1:
-            torch._foreach_mul_(gradients, scale.to(gradients[0].dtype))
             return
+        gradients = [p.grad for p in trained if p.grad is not None]
         flat = torch.cat([g.reshape(-1) for g in gradients])
         dist.all_reduce(flat)
-        flat *= scale.to(flat.dtype)
         parts = flat.split([g.numel() for g in gradients])
         for gradient, part in zip(gradients, parts, strict=True):
             gradient.copy_(part.view_as(gradient))

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ..criterions import Criterion
 from ..tasks.base import Batch, Task
-from .clipping import clip_gradients
+from .clipping import scale_gradients
 from .copies import PendingCopy, to_host
 from .distributed import State, World, stack_rows
 from .evaluate import Values, evaluate, named_loss
@@ -165,9 +165,11 @@ class Trainer:
         if self.world.size > 1:
             numbers[3] = float(self.stop.requested is not None)
         self.world.add_up(numbers)
-        self.world.share_gradients(self.parameters, numbers[1])
-        limit = self.config.clip_norm or math.inf
-        norm = clip_gradients(self.parameters, limit)
+        self.world.share_gradients(self.parameters)
+        mean = 1 / numbers[1].clamp(
+            min=torch.finfo(torch.float32).tiny
+        )  # no targets: gradients of 0
+        norm = scale_gradients(self.parameters, mean, self.config.clip_norm or math.inf)
         return torch.cat([numbers, norm.view(1)])
 
     def compute(self, batch: Batch, state: State | None) -> tuple[Tensor, State | None]:

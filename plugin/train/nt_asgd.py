@@ -18,6 +18,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+# No momentum.
+_PLAIN: dict[str, Any] = {"momentum": 0.0, "dampening": 0.0, "nesterov": False}
+_PLAIN |= {"maximize": False, "is_first_step": False}
+
 
 class AveragingOptimizer(torch.optim.Optimizer):
     """An optimizer whose weights to evaluate differ from those that it trains."""
@@ -77,9 +81,7 @@ class NonMonotonicASGD(AveragingOptimizer):
     def _step(self, trained: list[Tensor], lr: float, decay: float) -> None:
         """Updates all weights of a group in a few launches."""
         steps = [w.grad for w in trained if w.grad is not None]
-        if decay:
-            steps = list(torch._foreach_add(steps, trained, alpha=decay))
-        torch._foreach_add_(trained, steps, alpha=-lr)
+        torch._fused_sgd_(trained, steps, [], weight_decay=decay, lr=lr, **_PLAIN)
         if self.averaging:
             for w in trained:
                 if "average" not in self.state[w]:

@@ -1,4 +1,4 @@
-"""The norm of the gradients, and clipping gradients to a maximum norm."""
+"""The norm of the gradients, their mean, and clipping them to a maximum norm."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import math
 import pytest
 import torch
 
-from tsm.plugin.train.clipping import clip_gradients
+from tsm.plugin.train.clipping import scale_gradients
+
+ONE = torch.ones((), dtype=torch.float64)
 
 
 def with_gradients(scale):
@@ -19,9 +21,10 @@ def with_gradients(scale):
 
 
 @pytest.mark.parametrize("limit", [0.5, 1e9, math.inf])
-def test_as_torch_clips(limit):
-    ours, theirs = with_gradients(1.0), with_gradients(1.0)
-    norm = clip_gradients(ours, limit)
+@pytest.mark.parametrize("scale", [1.0, 1 / 7])
+def test_as_torch_clips(limit, scale):
+    ours, theirs = with_gradients(1.0), with_gradients(scale)
+    norm = scale_gradients(ours, scale * ONE, limit)
     torch.testing.assert_close(norm.float(), torch.nn.utils.clip_grad_norm_(theirs, limit))
     for a, b in zip(ours[:-1], theirs[:-1], strict=True):
         torch.testing.assert_close(a.grad, b.grad)
@@ -29,8 +32,8 @@ def test_as_torch_clips(limit):
 
 def test_squares_beyond_float32():
     owners, small = with_gradients(1e30), with_gradients(1.0)
-    norm = clip_gradients(owners, 2.0)
-    assert norm.item() == pytest.approx(1e30 * clip_gradients(small, 2.0).item(), rel=1e-6)
+    norm = scale_gradients(owners, ONE, 2.0)
+    assert norm.item() == pytest.approx(1e30 * scale_gradients(small, ONE, 2.0).item(), rel=1e-6)
     for a, b in zip(owners[:-1], small[:-1], strict=True):
         torch.testing.assert_close(a.grad, b.grad)
 
@@ -38,14 +41,14 @@ def test_squares_beyond_float32():
 def test_without_a_limit_they_are_infinite():
     """Without a limit, gradients whose squares overflow must give an infinite norm; otherwise Adam would square
     them and never move these weights again."""
-    assert clip_gradients(with_gradients(1e30)).item() == math.inf
+    assert scale_gradients(with_gradients(1e30), ONE).item() == math.inf
 
 
 def test_an_infinite_gradient_is_not_hidden():
     owners = with_gradients(1.0)
     owners[0].grad[1, 1] = math.inf
-    assert clip_gradients(owners, 1.0).item() == math.inf
+    assert scale_gradients(owners, ONE, 1.0).item() == math.inf
 
 
 def test_no_gradient_at_all():
-    assert clip_gradients([torch.nn.Parameter(torch.zeros(2))], 1.0).item() == 0
+    assert scale_gradients([torch.nn.Parameter(torch.zeros(2))], ONE, 1.0).item() == 0

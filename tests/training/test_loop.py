@@ -244,7 +244,7 @@ def test_a_metric_of_nan_is_never_the_best():
 def test_infinite_gradient_stops_too(runs, monkeypatch, capsys):
     from tsm.plugin.train.distributed import World
 
-    def share_gradients(self, parameters, count):
+    def share_gradients(self, parameters):
         for p in parameters:
             p.grad = torch.full_like(p, math.inf)
 
