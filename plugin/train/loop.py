@@ -166,10 +166,8 @@ class Trainer:
             numbers[3] = float(self.stop.requested is not None)
         self.world.add_up(numbers)
         self.world.share_gradients(self.parameters)
-        mean = 1 / numbers[1].clamp(
-            min=torch.finfo(torch.float32).tiny
-        )  # no targets: gradients of 0
-        norm = scale_gradients(self.parameters, mean, self.config.clip_norm or math.inf)
+        some = numbers[1].clamp(min=torch.finfo(torch.float32).tiny)  # no targets: gradients of 0
+        norm = scale_gradients(self.parameters, 1 / some, self.config.clip_norm or math.inf)
         return torch.cat([numbers, norm.view(1)])
 
     def compute(self, batch: Batch, state: State | None) -> tuple[Tensor, State | None]:
@@ -181,9 +179,9 @@ class Trainer:
         """Adds the gradients of a batch; returns (sum of losses, count)."""
         c = self.config
         found = objective(self.model, self.criterion, batch, self.carried, c.alpha, c.beta, c.bf16)
-        found.total.backward()
+        found.backward()
         self.carried = found.state if self.task.stateful else None
-        return torch.stack([found.loss, found.count]).double()
+        return torch.stack([found.loss.detach(), found.count]).double()
 
     def read(self, all_but: int = 0) -> None:
         """Reads the numbers of past updates, stops if one is not finite, and reports progress. On a GPU this is
