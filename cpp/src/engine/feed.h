@@ -22,20 +22,30 @@ class Hold {
   // Throws kBusy if another call holds the stream, kInvalidArgument if this one already does.
   // `number` is the index of the chunk.
   void take(const Stream& stream, int64_t number) const {
-    const void* expected = nullptr;
-    if (!stream.holder_.compare_exchange_strong(expected, holder_, std::memory_order_acquire))
-      refuse_held(expected, number);
+    if (const void* const other = holder_before(stream)) refuse_held(other, number);
   }
+  bool took(const Stream& stream) const { return !holder_before(stream); }
   void add(const Stream& stream);  // a stream without a chunk
-
- private:
-  [[noreturn]] void refuse_held(const void* holder, int64_t number) const;
   void release(const Stream& stream) const {
     if (stream.holder_.load(std::memory_order_relaxed) == holder_)
       stream.holder_.store(nullptr, std::memory_order_release);
   }
+  void release_first(int64_t count) const {  // of the chunks
+    for (int64_t i = 0; i < count; ++i)
+      if (chunks_[i].stream) release(*chunks_[i].stream);
+  }
+  void forget() { count_ = 0; }  // all streams of the chunks are released
 
-  const void* holder_;
+ private:
+  [[noreturn]] void refuse_held(const void* holder, int64_t number) const;
+  // Null: the stream was free, and is held now.
+  const void* holder_before(const Stream& stream) const {
+    const void* found = nullptr;
+    stream.holder_.compare_exchange_strong(found, holder_, std::memory_order_acquire);
+    return found;
+  }
+
+  const void* const holder_;
   const Chunk* chunks_ = nullptr;
   int64_t count_ = 0;
   const Stream* stream_ = nullptr;
@@ -69,10 +79,13 @@ class Feed {
   void run(const Chunk* chunks, int64_t count, const Call& call);
   // Throws tsm::Error if a chunk cannot be fed.
   void check(const Chunk& chunk, int64_t number) const;
-  // Feeds chunks[order[i]] for i < count, which must be checked and held, and sorts `order`.
-  // Returns false if no stream has advanced; workspace.broken then lists those whose states would
-  // have become non-finite.
-  bool advance(const Chunk* chunks, int64_t* order, int64_t count, const Call& call);
+  // Feeds chunks[order[i]] for i < count, longest first, which must be checked and held. Returns
+  // false if no stream has advanced; workspace.broken then lists those whose states would have
+  // become non-finite.
+  bool advance(const Chunk* chunks, const int64_t* order, int64_t count, const Call& call) {
+    list_slots(chunks, order, count);
+    return advance_listed(chunks, order, count, call, nullptr);
+  }
   // Throws the error for a state that is not finite.
   [[noreturn]] void refuse_broken(const NotFinite& bad, int64_t number) const;
 
@@ -92,20 +105,30 @@ class Feed {
   };
   Problem problem_of(const Chunk& chunk) const;
   [[noreturn]] void refuse_chunk(Problem problem, const Chunk& chunk, int64_t number) const;
-  // `order`: of the chunks that are accepted. The first fills it, the second removes some; both
-  // return how many there are.
-  int64_t check_chunks(const Chunk* chunks, int64_t* order, int64_t count, const Call& call) const;
+  // Checks and holds all chunks in one pass, and lists them in `order` and their slots, longest
+  // first. Returns false, holding none, if one of them has to be refused.
+  bool take_all(const Chunk* chunks, int64_t* order, int64_t count, const Hold& hold) const;
+  // The same step by step: refuses what is wrong, and returns how many chunks are left.
+  int64_t take_good(const Chunk* chunks, int64_t* order, int64_t count, const Call& call,
+                    const Hold& hold) const;
   int64_t check_outputs(const Chunk* chunks, int64_t* order, int64_t count, const Call& call) const;
-  void sort(int64_t* order, int64_t count) const;
-  // keep: the streams advance if all states are finite. Without `keep` they never advance.
-  NotFinite compute(const int64_t* order, int64_t count, bool keep);
-  void find_broken(const int64_t* order, int64_t count, const NotFinite& bad);
-  void move_on(const int64_t* order, int64_t count);
+  Overlap overlap(const Chunk* chunks, const int64_t* order, int64_t count) const;
+  void sort(const Chunk* chunks, int64_t* order, int64_t count) const;  // and lists the slots
+  void list_slots(const Chunk* chunks, const int64_t* order, int64_t count) const;
+  // As `advance`; `order` and workspace.slots agree. `hold`: releases the streams that advance.
+  bool advance_listed(const Chunk* chunks, const int64_t* order, int64_t count, const Call& call,
+                      const Hold* hold);
+  // Chunks first to first + count - 1 of `order`. keep: the streams advance if all states are
+  // finite. Without `keep` they never advance.
+  NotFinite compute(int64_t first, int64_t count, bool keep);
+  void find_broken(int64_t first, int64_t count, const NotFinite& bad);
+  void move_on(int64_t count, const Hold* hold) const;
 
   const Model& model_;
   const Model::Impl& impl_;
   Workspace& workspace_;
   const Chunk* chunks_ = nullptr;
+  const int64_t* order_ = nullptr;
   Call call_;
 };
 

@@ -28,9 +28,7 @@ void refuse(int64_t chunk, const std::string& what, ErrorKind kind) {
 }
 
 Hold::~Hold() {
-  for (int64_t i = 0; i < count_; ++i) {
-    if (chunks_[i].stream) release(*chunks_[i].stream);
-  }
+  release_first(count_);
   if (stream_) release(*stream_);
 }
 
@@ -50,14 +48,6 @@ void Feed::check(const Chunk& chunk, int64_t number) const {
   if (problem != Problem::kNone) refuse_chunk(problem, chunk, number);
 }
 
-int64_t Feed::check_chunks(const Chunk* chunks, int64_t* order, int64_t count,
-                           const Call& call) const {
-  int64_t kept = 0;
-  for (int64_t i = 0; i < count; ++i)
-    if (accepted(call, i, [&] { check(chunks[i], call.alone ? -1 : i); })) order[kept++] = i;
-  return kept;
-}
-
 // Short, because calls with many streams spend much of their time here: `refuse_chunk` builds the
 // messages. A successful call allocates nothing.
 inline Feed::Problem Feed::problem_of(const Chunk& chunk) const {
@@ -65,6 +55,13 @@ inline Feed::Problem Feed::problem_of(const Chunk& chunk) const {
   const int64_t steps = chunk.steps;
   if (!chunk.stream) return Problem::kNoStream;
   if (&chunk.stream->model() != &model_) return Problem::kOtherModel;
+  // The usual chunk of a call with many streams, in few instructions: one token, and logits.
+  if (steps == 1 && chunk.tokens && !chunk.values && !chunk.dt && !chunk.scores &&
+      config.input != Config::Input::kValues &&
+      uint64_t(chunk.tokens[0]) < uint64_t(config.vocab_size) &&
+      !Bytes(chunk.logits, chunk.logits ? config.output_size : 0)
+           .meets({static_cast<const char*>(chunk.tokens.data()), 8}))
+    return Problem::kNone;
   if (steps < 0 || steps > kMostSteps) return Problem::kSteps;
   if (chunk.scores && config.family != Family::kLanguageModel) return Problem::kScores;
   if (config.input == Config::Input::kValues) {
@@ -81,6 +78,59 @@ inline Feed::Problem Feed::problem_of(const Chunk& chunk) const {
   }
   if (writes_into_input(chunk, config.output_size, config.input_width)) return Problem::kOverlap;
   return Problem::kNone;
+}
+
+bool Feed::take_all(const Chunk* chunks, int64_t* order, int64_t count, const Hold& hold) const {
+  Slot** const slots = workspace_.slots.data();
+  OutputOrder outputs(impl_.config.output_size);
+  int64_t shortest = kMostSteps;
+  bool sorted = true;
+  for (int64_t i = 0; i < count; ++i) {
+    const Chunk& chunk = chunks[i];
+    if (problem_of(chunk) != Problem::kNone || !hold.took(*chunk.stream)) {
+      hold.release_first(i);
+      return false;
+    }
+    outputs.add(chunk);
+    sorted &= chunk.steps <= shortest;
+    shortest = chunk.steps;
+    order[i] = i;
+    slots[i] = &chunk.stream->slot_;
+  }
+  if (!outputs && overlap(chunks, order, count).first >= 0) {
+    hold.release_first(count);
+    return false;
+  }
+  if (!sorted) sort(chunks, order, count);
+  return true;
+}
+
+int64_t Feed::take_good(const Chunk* chunks, int64_t* order, int64_t count, const Call& call,
+                        const Hold& hold) const {
+  const auto number = [&](int64_t i) { return call.alone ? -1 : i; };
+  int64_t checked = 0, held = 0;
+  for (int64_t i = 0; i < count; ++i)
+    if (accepted(call, i, [&] { check(chunks[i], number(i)); })) order[checked++] = i;
+  checked = check_outputs(chunks, order, checked, call);
+  for (int64_t k = 0; k < checked; ++k) {
+    const int64_t i = order[k];
+    if (accepted(call, i, [&] { hold.take(*chunks[i].stream, number(i)); })) order[held++] = i;
+  }
+  sort(chunks, order, held);
+  return held;
+}
+
+// Longest first, so that at every step the active streams are the first ones.
+void Feed::sort(const Chunk* chunks, int64_t* order, int64_t count) const {
+  std::sort(order, order + count, [chunks](int64_t a, int64_t b) {
+    return chunks[a].steps != chunks[b].steps ? chunks[a].steps > chunks[b].steps : a < b;
+  });
+  list_slots(chunks, order, count);
+}
+
+Overlap Feed::overlap(const Chunk* chunks, const int64_t* order, int64_t count) const {
+  workspace_.spans.reserve(2 * count);
+  return find_overlap(chunks, order, count, impl_.config.output_size, workspace_.spans.data());
 }
 
 // The search for a bad number stops at the last one even if it has found none: another thread may
@@ -146,10 +196,8 @@ void Feed::refuse_chunk(Problem problem, const Chunk& chunk, int64_t number) con
 
 int64_t Feed::check_outputs(const Chunk* chunks, int64_t* order, int64_t count,
                             const Call& call) const {
-  workspace_.spans.reserve(2 * count);
   for (;;) {
-    const Overlap found =
-        find_overlap(chunks, order, count, impl_.config.output_size, workspace_.spans.data());
+    const Overlap found = overlap(chunks, order, count);
     if (found.first < 0) return count;
     accepted(call, found.second, [&] {
       const std::string which =

@@ -57,12 +57,16 @@ void Generator::run(const Generation* items, int64_t count, const Call& call) {
     chunk.last_only = true;
   }
   own_workspace_.backup.reserve(left * impl_.states.floats);
+  own_workspace_.slots.reserve(left);
   const Hold hold(&own_workspace_, own_workspace_.chunks.data(), left);
+  int64_t held = 0;
   for (int64_t k = 0; k < left; ++k) {
-    if (accepted(call, order[k],
-                 [&] { hold.take(*own_workspace_.chunks[size_t(k)].stream, number(k)); }))
-      remember(k);
+    Stream& stream = *own_workspace_.chunks[size_t(k)].stream;
+    if (!accepted(call, order[k], [&] { hold.take(stream, number(k)); })) continue;
+    own_workspace_.slots.data()[held] = &stream.slot_;
+    own_workspace_.started[size_t(k)] = {held++, stream.position_, stream.time_};
   }
+  impl_.device->read(own_workspace_.slots.data(), held, own_workspace_.backup.data());
   const int64_t V = model_.output_size();
   const int64_t together =
       std::min(impl_.device->most_streams(), std::max(kFewestStreams, kFloats / V));
@@ -76,18 +80,11 @@ void Generator::run(const Generation* items, int64_t count, const Call& call) {
   }
 }
 
-void Generator::remember(int64_t k) {
-  Stream& stream = *own_workspace_.chunks[size_t(k)].stream;
-  float* const states = own_workspace_.backup.data() + k * impl_.states.floats;
-  impl_.device->read(stream.slot_, states);
-  own_workspace_.started[size_t(k)] = {true, stream.position_, stream.time_};
-}
-
 void Generator::put_back(int64_t k) {
   const Started& started = own_workspace_.started[size_t(k)];
-  if (!started.held) return;
+  if (started.backup < 0) return;
   Stream& stream = *own_workspace_.chunks[size_t(k)].stream;
-  const float* const states = own_workspace_.backup.data() + k * impl_.states.floats;
+  const float* const states = own_workspace_.backup.data() + started.backup * impl_.states.floats;
   impl_.device->write(stream.slot_, states);
   stream.position_ = started.position;
   stream.time_ = started.time;
@@ -110,7 +107,7 @@ void Generator::group(int64_t first, int64_t count) {
     Chunk& chunk = own_workspace_.chunks[size_t(k)];
     chunk.logits = own_workspace_.logits.data() + (k - first) * V;
     chunk.tokens = own_workspace_.drawn.data() + (k - first);
-    if (n(k) > 0 && own_workspace_.started[size_t(k)].held) active[left++] = k;
+    if (n(k) > 0 && own_workspace_.started[size_t(k)].backup >= 0) active[left++] = k;
   }
   left = step(active, left);  // feeds no token, just computes the logits of the current states
   for (int64_t t = 0; left > 0; ++t) {

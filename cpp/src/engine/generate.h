@@ -38,7 +38,6 @@ class Generator {
  private:
   void check(const Generation& item, int64_t number) const;
   int64_t number(int64_t k) const { return call_.alone ? -1 : own_workspace_.order.data()[k]; }
-  void remember(int64_t k);
   void put_back(int64_t k);
   void group(int64_t first, int64_t count);
   int64_t step(int64_t* active, int64_t count);

@@ -6,23 +6,11 @@ namespace tsm {
 
 Overlap find_overlap(const Chunk* chunks, const int64_t* order, int64_t count, int64_t width,
                      OutputSpan* spans) {
-  const auto for_each = [&](const auto& use) {  // of the outputs
-    for (int64_t i = 0; i < count; ++i) {
-      const Chunk& chunk = chunks[order[i]];
-      const int64_t rows = chunk.last_only ? 1 : chunk.steps;
-      if (chunk.logits && rows > 0) use(Bytes(chunk.logits, rows * width), order[i]);
-      if (chunk.scores && chunk.steps > 0) use(Bytes(chunk.scores, chunk.steps), order[i]);
-    }
-  };
-  uintptr_t last = 0;
-  bool in_order = true;  // usually each output follows the previous one
-  for_each([&](const Bytes& output, int64_t) {
-    in_order = in_order && output.begin >= last;
-    last = output.end;
-  });
-  if (in_order) return {};
   OutputSpan* end = spans;
-  for_each([&](const Bytes& output, int64_t chunk) { *end++ = {output.begin, output.end, chunk}; });
+  for (int64_t i = 0; i < count; ++i)
+    OutputOrder::for_each(chunks[order[i]], width, [&](const Bytes& output) {
+      *end++ = {output.begin, output.end, order[i]};
+    });
   std::sort(spans, end, [](const OutputSpan& a, const OutputSpan& b) {
     return a.begin != b.begin ? a.begin < b.begin : a.chunk < b.chunk;
   });

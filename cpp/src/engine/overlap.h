@@ -19,6 +19,33 @@ struct Bytes {
   }
 };
 
+// Whether each output begins after the end of the one before it, as outputs usually do: then no two
+// overlap. `width`: of a row of logits.
+class OutputOrder {
+ public:
+  explicit OutputOrder(int64_t width) : width_(width) {}
+  void add(const Chunk& chunk) {
+    for_each(chunk, width_, [this](const Bytes& output) {
+      in_order_ &= output.begin >= last_;
+      last_ = output.end;
+    });
+  }
+  explicit operator bool() const { return in_order_; }
+
+  // use(bytes) for each output of the chunk.
+  template <class F>
+  static void for_each(const Chunk& chunk, int64_t width, const F& use) {
+    const int64_t rows = chunk.last_only ? 1 : chunk.steps;
+    if (chunk.logits && rows > 0) use(Bytes(chunk.logits, rows * width));
+    if (chunk.scores && chunk.steps > 0) use(Bytes(chunk.scores, chunk.steps));
+  }
+
+ private:
+  const int64_t width_;
+  uintptr_t last_ = 0;
+  bool in_order_ = true;
+};
+
 // The memory range of an output of a chunk.
 struct OutputSpan {
   uintptr_t begin, end;

@@ -9,9 +9,9 @@
 
 namespace tsm {
 
-// The position of a stream before a call that generates.
+// A stream before a call that generates.
 struct Started {
-  bool held = false;
+  int64_t backup = -1;  // index of its states in Workspace::backup; -1: the stream is not held
   int64_t position = 0;
   double time = 0;
 };

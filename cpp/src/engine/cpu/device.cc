@@ -42,8 +42,9 @@ void CpuDevice::clear(const Slot& slot) { std::memset(slot.memory, 0, size_t(flo
 
 void CpuDevice::copy(const Slot& from, const Slot& to) { read(from, to.memory); }
 
-void CpuDevice::read(const Slot& slot, float* states) const {
-  std::memcpy(states, slot.memory, size_t(floats_) * 4);
+void CpuDevice::read(const Slot* const* slots, int64_t count, float* states) const {
+  for (int64_t i = 0; i < count; ++i)
+    std::memcpy(states + i * floats_, slots[i]->memory, size_t(floats_) * 4);
 }
 
 void CpuDevice::write(const Slot& slot, const float* states) {

@@ -29,7 +29,8 @@ class CpuDevice : public Device {
   void release(const Slot& slot) noexcept override;
   void clear(const Slot& slot) override;
   void copy(const Slot& from, const Slot& to) override;
-  void read(const Slot& slot, float* states) const override;
+  using Device::read;
+  void read(const Slot* const* slots, int64_t count, float* states) const override;
   void write(const Slot& slot, const float* states) override;
   float* on_host(const Slot& slot) const override { return slot.memory; }
   NotFinite feed(const Chunk* chunks, const int64_t* order, Slot* const* slots, int64_t count,

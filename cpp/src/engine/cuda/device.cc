@@ -107,12 +107,19 @@ void CudaDevice::copy(const Slot& from, const Slot& to) {
   queue.wait();
 }
 
-void CudaDevice::read(const Slot& slot, float* states) const {
+void CudaDevice::read(const Slot* const* slots, int64_t count, float* states) const {
   const DeviceGuard guard(kOrdinal);
   const Lease<CudaWorkspace> workspace(workspaces_);
   const Queue& queue = (*workspace).queue;
-  check(cudaMemcpyAsync(states, current(slot), state_bytes(), cudaMemcpyDeviceToHost, queue),
-        "reading states");
+  for (int64_t i = 0, next; i < count; i = next) {
+    // Slots created one after the other are neighbours in memory: one copy for all of them.
+    const float* const from = current(*slots[i]);
+    for (next = i + 1; next < count; ++next)
+      if (current(*slots[next]) != from + (next - i) * 2 * floats_) break;
+    check(cudaMemcpy2DAsync(states + i * floats_, state_bytes(), from, size_t(slot_bytes()),
+                            state_bytes(), size_t(next - i), cudaMemcpyDeviceToHost, queue),
+          "reading states");
+  }
   queue.wait();
 }
 
@@ -131,8 +138,9 @@ NotFinite CudaDevice::feed(const Chunk* chunks, const int64_t* order, Slot* cons
   const Lease<CudaWorkspace> workspace(workspaces_);
   try {
     const NotFinite bad = CudaFeed(*this, *workspace, chunks, order, slots, count, cancel).run();
+    while (count > 0 && chunks[order[count - 1]].steps == 0) --count;  // nothing was fed to those
     for (int64_t i = 0; i < count && keep && bad.layer < 0; ++i)
-      if (chunks[order[i]].steps > 0) slots[i]->current = 1 - slots[i]->current;
+      slots[i]->current = 1 - slots[i]->current;
     return bad;
   } catch (...) {
     cudaStreamSynchronize(

@@ -25,7 +25,8 @@ class CudaDevice : public Device {
   void release(const Slot& slot) noexcept override;
   void clear(const Slot& slot) override;
   void copy(const Slot& from, const Slot& to) override;
-  void read(const Slot& slot, float* states) const override;
+  using Device::read;
+  void read(const Slot* const* slots, int64_t count, float* states) const override;
   void write(const Slot& slot, const float* states) override;
   // A slot has two copies of the states. A feed reads the current one and writes the other, which
   // becomes current on success if `keep` is set.

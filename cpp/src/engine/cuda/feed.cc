@@ -52,7 +52,8 @@ bool CudaFeed::group(int64_t streams) {
     end_if_cancelled(cancel_);
     if (!slice({streams, done, steps})) return false;
     done += steps;
-    while (streams > 0 && chunk(streams - 1).steps <= done) --streams;
+    if (done == longest) break;  // usually all streams end together
+    while (chunk(streams - 1).steps <= done) --streams;
   } while (streams > 0);
   return true;
 }
@@ -245,19 +246,15 @@ uint32_t CudaFeed::take_tags(const Part& part) {
 CudaFeed::Sent CudaFeed::pack(const Part& part) {
   Sent sent{};
   count_rows(part);
-  sent.before = list_wanted(part);
-  const WantedRows& logits = workspace_.logits_wanted;
-  const WantedRows& scores = workspace_.scores_wanted;
   const Config& config = device_.config_;
-  const int64_t width = config.input == Config::Input::kValues ? config.input_width : 0;
-  const int64_t rows = workspace_.first.back();
-  bool with_dt = false;
-  for (int64_t i = 0; i < part.streams; ++i) with_dt = with_dt || chunk(i).dt;
+  const bool tokens_in = config.input != Config::Input::kValues;
+  const int64_t rows = workspace_.first.back(), values = tokens_in ? 0 : rows * config.input_width;
   StagingBuffer& staging = workspace_.staging;
   const auto ints = [](int64_t count) { return StagingBuffer::room<int32_t>(count); };
+  // Each row may be wanted twice for scores (row and token) and once for logits; an empty chunk has
+  // a result without a row.
   staging.begin(ints(1) + 2 * ints(part.steps + 1) + 2 * StagingBuffer::room<float*>(part.streams) +
-                2 * ints(rows) + StagingBuffer::room<float>(rows * width) +
-                ints(int64_t(logits.rows.size())) + 2 * ints(int64_t(scores.rows.size())));
+                4 * ints(rows) + ints(rows + part.streams) + StagingBuffer::room<float>(values));
 
   const auto active = staging.add<int32_t>(part.steps),
              first = staging.add<int32_t>(part.steps + 1);
@@ -266,38 +263,58 @@ CudaFeed::Sent CudaFeed::pack(const Part& part) {
   const auto tag = staging.add<uint32_t>(1);
   *tag.host = take_tags(part);
   const auto from = staging.add<float*>(part.streams), to = staging.add<float*>(part.streams);
+  const auto tokens = staging.add<int32_t>(tokens_in ? rows : 0);
+  WantedRows& logits = workspace_.logits_wanted;
+  const WantedRows& scores = workspace_.scores_wanted;
+  logits.clear();
+  // The usual call: one token for every stream, and the logits after it. It takes this one pass.
+  bool usual = tokens_in && part.steps == 1 && rows == part.streams;
+  const int64_t vocab = config.vocab_size, outputs = config.output_size;
   for (int64_t i = 0; i < part.streams; ++i) {
-    const Slot& slot = *slots_[first_ + i];
-    to.host[i] = device_.side(slot, 1 - slot.current);
+    const Slot slot = *slots_[first_ + i];
+    float* const next = device_.side(slot, 1 - slot.current);
+    to.host[i] = next;
     // A chunk without steps changes no state.
-    from.host[i] = part.done == 0 ? device_.current(slot) : to.host[i];
+    from.host[i] = part.done == 0 ? device_.current(slot) : next;
+    if (!usual) continue;
+    const Chunk& fed = chunk(i);
+    usual = fed.logits && !fed.scores && !fed.dt && (!fed.last_only || fed.steps == part.done + 1);
+    if (!usual) continue;
+    tokens.host[i] = int32_t(fed.tokens.below(vocab, part.done));
+    logits.add_run(fed.last_only ? fed.logits : fed.logits + part.done * outputs, 1, outputs);
   }
   sent.slice = {{int(part.streams), int(part.steps), active.device, first.device, from.device,
                  to.device, nullptr},
                 active.host,
                 first.host,
                 tag.device};
-  fill_inputs(part, sent, rows, with_dt);
-
+  if (tokens_in) sent.input = {device_.embedding_.data(), device_.embedding_stride_, tokens.device};
+  if (usual) {
+    sent.logits = {nullptr, part.streams, nullptr, &logits.runs, rows};
+    return sent;
+  }
+  fill_inputs(part, sent, rows, tokens.host);
+  sent.before = list_wanted(part);
   const auto listed = [&](const std::vector<int32_t>& from_host) -> const int32_t* {
     if (from_host.empty()) return nullptr;
     const auto part_of = staging.add<int32_t>(int64_t(from_host.size()));
     std::memcpy(part_of.host, from_host.data(), from_host.size() * 4);
     return part_of.device;
   };
-  sent.logits = {listed(logits.rows), nullptr, &logits.runs, int64_t(logits.rows.size())};
-  sent.scores = {listed(scores.rows), listed(scores.tokens), &scores.runs,
+  sent.logits = {listed(logits.rows), 0, nullptr, &logits.runs, int64_t(logits.rows.size())};
+  sent.scores = {listed(scores.rows), 0, listed(scores.tokens), &scores.runs,
                  int64_t(scores.rows.size())};
   return sent;
 }
 
 // Stages the tokens or values, and dt, row by row.
-void CudaFeed::fill_inputs(const Part& part, Sent& sent, int64_t rows, bool with_dt) {
+void CudaFeed::fill_inputs(const Part& part, Sent& sent, int64_t rows, int32_t* tokens) {
   const Config& config = device_.config_;
   const bool tokens_in = config.input != Config::Input::kValues;
+  bool with_dt = false;
+  for (int64_t i = 0; i < part.streams; ++i) with_dt = with_dt || chunk(i).dt;
   StagingBuffer& staging = workspace_.staging;
   const auto dt = staging.add<float>(with_dt ? rows : 0);
-  const auto tokens = staging.add<int32_t>(tokens_in ? rows : 0);
   const auto values = staging.add<float>(tokens_in ? 0 : rows * config.input_width);
   const int32_t *active = sent.slice.active, *first = sent.slice.first;
   const int64_t width = config.input_width;
@@ -313,7 +330,7 @@ void CudaFeed::fill_inputs(const Part& part, Sent& sent, int64_t rows, bool with
         for (int64_t i = 0; i < count; ++i) dt.host[row + i] = fed[i]->dt ? fed[i]->dt[step] : 1.0f;
       if (tokens_in)
         for (int64_t i = 0; i < count; ++i)
-          tokens.host[row + i] = int32_t(fed[i]->tokens.below(config.vocab_size, step));
+          tokens[row + i] = int32_t(fed[i]->tokens.below(config.vocab_size, step));
       else
         for (int64_t i = 0; i < count; ++i)
           std::memcpy(values.host + (row + i) * width, fed[i]->values + step * width,
@@ -321,11 +338,7 @@ void CudaFeed::fill_inputs(const Part& part, Sent& sent, int64_t rows, bool with
     }
   }
   if (with_dt) sent.slice.rows.dt = dt.device;
-  if (tokens_in) {
-    sent.input = {device_.embedding_.data(), device_.embedding_stride_, tokens.device};
-  } else {
-    sent.values = values.device;
-  }
+  if (!tokens_in) sent.values = values.device;
 }
 
 }  // namespace tsm::cuda

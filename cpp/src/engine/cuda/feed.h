@@ -52,7 +52,7 @@ class CudaFeed {
   bool list_wanted(const Part& part);
   uint32_t take_tags(const Part& part);
   Sent pack(const Part& part);
-  void fill_inputs(const Part& part, Sent& sent, int64_t rows, bool with_dt);
+  void fill_inputs(const Part& part, Sent& sent, int64_t rows, int32_t* tokens);
   NotFinite failure() const;
 
   const CudaDevice& device_;

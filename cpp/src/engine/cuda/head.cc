@@ -40,9 +40,12 @@ void CudaHead::enqueue(const void* y, int64_t stride, const Outputs& wanted, int
   const Queue& queue = workspace.queue;
   workspace.logits.reserve(count * width);
   workspace.results.reserve(count * floats(wanted));
+  const int64_t skipped =
+      wanted.rows ? 0 : (wanted.first_row + first) * stride * (kind_ == Weights::kFloat32 ? 4 : 2);
   product(kind_,
-          {count, width, weight_.depth(), y, stride, wanted.rows + first, weight_.data(),
-           weight_.scale(), bias_.data(), workspace.logits.data()},
+          {count, width, weight_.depth(), static_cast<const char*>(y) + skipped, stride,
+           wanted.rows ? wanted.rows + first : nullptr, weight_.data(), weight_.scale(),
+           bias_.data(), workspace.logits.data()},
           queue);
   const float* found = workspace.logits.data();
   if (wanted.tokens) {

@@ -8,10 +8,12 @@
 
 namespace tsm::cuda {
 
-// The outputs that a call needs from a slice. `rows` (on the device) are the rows of y, `tokens`
-// the tokens whose log-probability is computed, `runs` the destinations on the host.
+// The outputs that a call needs from a slice: `count` rows of y, listed in `rows` (on the device)
+// or, if that is null, from first_row on. `tokens` are those whose log-probability is computed,
+// `runs` the destinations on the host.
 struct Outputs {
   const int32_t* rows = nullptr;
+  int64_t first_row = 0;
   const int32_t* tokens = nullptr;  // null: logits
   const std::vector<Run>* runs = nullptr;
   int64_t count = 0;

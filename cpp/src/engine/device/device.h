@@ -39,7 +39,11 @@ class Device {
   virtual void release(const Slot& slot) noexcept = 0;
   virtual void clear(const Slot& slot) = 0;
   virtual void copy(const Slot& from, const Slot& to) = 0;
-  virtual void read(const Slot& slot, float* states) const = 0;
+  void read(const Slot& slot, float* states) const {
+    const Slot* const one = &slot;
+    read(&one, 1, states);
+  }
+  virtual void read(const Slot* const* slots, int64_t count, float* states) const = 0;
   virtual void write(const Slot& slot, const float* states) = 0;
   // The states themselves if they are in host memory; null if `read` and `write` have to copy them.
   virtual float* on_host(const Slot&) const { return nullptr; }
