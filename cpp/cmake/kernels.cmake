@@ -71,6 +71,17 @@ file(CONFIGURE OUTPUT ${tsm_generated}/kernels/built_isas.h @ONLY CONTENT
 #define TSM_FOR_EACH_ISA(X) @entries@
 ")
 
+# With AVX-512 there are registers enough to interleave the dependency chains of a cell before registers are
+# assigned. Up to Cascade Lake, a jump at a 32-byte boundary is not kept in the cache of decoded instructions
+# (Intel's JCC erratum), which makes the speed of a short loop depend on its address.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  set(tsm_flags_scheduling -fschedule-insns -fsched-pressure)
+  check_cxx_compiler_flag(-Wa,-mbranches-within-32B-boundaries TSM_ALIGNS_JUMPS)
+  if(TSM_ALIGNS_JUMPS)
+    list(APPEND tsm_flags_scheduling -Wa,-mbranches-within-32B-boundaries)
+  endif()
+endif()
+
 # Compiles SOURCE into TARGET once per instruction set, in a namespace with the set's name. Adds the objects'
 # paths to the global property TSM_ISA_OBJECTS, for the test that checks their symbols.
 function(tsm_compile_per_isa target source)
@@ -81,6 +92,9 @@ function(tsm_compile_per_isa target source)
     target_include_directories(${unit} PRIVATE ${PROJECT_SOURCE_DIR}/cpp/src ${tsm_generated})
     target_compile_definitions(${unit} PRIVATE TSM_ISA_NAME=${isa})
     target_compile_options(${unit} PRIVATE ${tsm_flags_${isa}} -fno-exceptions -fno-rtti)
+    if(isa MATCHES "avx512|amx")
+      target_compile_options(${unit} PRIVATE ${tsm_flags_scheduling})
+    endif()
     if(TSM_SANITIZE)
       target_compile_definitions(${unit} PRIVATE TSM_SMALL_TILES)
     endif()

@@ -52,20 +52,18 @@ struct Pair {
 };
 
 // How many units a loop processes at a time: enough dependency chains to hide latency, if there are
-// registers for them. Backward keeps more values.
+// registers for them.
 template <class M>
 struct Wider {
-  using Backward = Pair<M>;
 #if defined(__AVX512F__)
-  using Forward = Pair<Pair<M>>;
+  using Policy = Pair<Pair<M>>;
 #else
-  using Forward = Pair<M>;
+  using Policy = Pair<M>;
 #endif
 };
 template <>
 struct Wider<Scalar<double>> {
-  using Backward = Scalar<double>;
-  using Forward = Scalar<double>;
+  using Policy = Scalar<double>;
 };
 
 }  // namespace TSM_ISA_NAME

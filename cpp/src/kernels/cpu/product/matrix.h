@@ -74,7 +74,7 @@ constexpr int kTileRows = 4, kPanelVectors = 4, kNearChains = 8, kFarChains = 8;
 constexpr int kTileRows = 4, kPanelVectors = 2, kNearChains = 8, kFarChains = 8;
 #endif
 #if defined(__AVX512F__)
-constexpr int64_t kFarPartBytes = 1 << 15, kNearPartBytes = 1 << 16;
+constexpr int64_t kFarPartBytes = 1 << 15, kNearPartBytes = 1 << 18;
 #else
 constexpr int64_t kFarPartBytes = 1 << 14, kNearPartBytes = 1 << 14;
 #endif
@@ -140,8 +140,9 @@ struct FactorsOf {
 
 // Multiplies R rows with one panel of W registers, in a faster loop than the compiler's, if there
 // is one. `groups` is a multiple of four; from_next and to_next count numbers, x_next bytes. For
-// every four groups, `lines` cache lines from `ahead` on are prefetched.
-//   run(w, x, x_next, groups, from, from_next, to, to_next, ahead, lines)
+// every four groups, `lines` cache lines from `ahead` on are prefetched; in the course of the loop,
+// also the sums of `rows` rows from `below` on, which are as far apart as those of `to`.
+//   run(w, x, x_next, groups, from, from_next, to, to_next, ahead, lines, below, rows)
 template <class Kind, int R, int W>
 struct Tile {
   static constexpr bool kExists = false;
@@ -180,26 +181,34 @@ struct Product {
                             smaller(Shape::first(outputs, last), outputs));
     if (rows <= Kind::kOtherRows) return small_batch<Kind::kOtherRows>(rows, first, last);
     // A matrix of exactly kNearBytes counts as far: the layer's other matrix evicts it.
-    const bool far = Shape::numbers_bytes(outputs, inputs) >= kNearBytes;
-    Next left = far ? Next() : next;
+    const int64_t bytes = Shape::numbers_bytes(outputs, inputs);
+    const bool far = bytes >= kNearBytes;
+    // A layer's two matrices of more than half of L2 evict each other. If many rows use what is
+    // prefetched, it costs little.
+    const bool fetched = far || (Kind::kFetches && rows >= kManyRows && bytes > kNearBytes / 2 &&
+                                 next.bytes <= bytes / 8);
+    Next left = fetched ? Next() : next;
     for (int64_t panel = first; panel < last; ++panel) {
       const int64_t at = Shape::first(outputs, panel), width = Shape::width(outputs, panel);
       if (width == 0) continue;  // the panels before have its outputs
-      const int64_t most_rows = width == Shape::kPanel ? Kind::kRows : Kind::kOtherRows;
-      const int64_t blocks = (rows + most_rows - 1) / most_rows;
+      // Divisions are slow enough to matter if there are few rows: these are by constants.
+      const bool whole = width == Shape::kPanel;
+      const int64_t most_rows = whole ? Kind::kRows : Kind::kOtherRows;
+      const int64_t blocks = whole ? (rows + Kind::kRows - 1) / Kind::kRows
+                                   : (rows + Kind::kOtherRows - 1) / Kind::kOtherRows;
       // The first row of a block. Blocks have nearly the same size, but with tiles of 9 rows all
       // except the last two have 9. Those two have 9 and the rest, if the rest has at least 4 rows
       // (9 + 7 are faster than 8 + 8), otherwise half each.
-      const int64_t each = rows / blocks, more = rows - each * blocks;
+      const bool even = Kind::kRows < 9 || !whole || blocks == 1;
+      const int64_t each = !even ? 0 : blocks == 1 ? rows : rows / blocks;
+      const int64_t more = rows - each * blocks;
+      const int64_t full = (blocks - 2) * most_rows, rest = rows - full;
       const auto first_row = [&](int64_t block) {
-        const int64_t full = (blocks - 2) * most_rows, rest = rows - full;
-        if (Kind::kRows < 9 || most_rows < 9 || blocks == 1)
-          return block * each + smaller(block, more);
+        if (even) return block * each + smaller(block, more);
         if (block < blocks - 1) return block * most_rows;
         return block < blocks ? full + (rest > 12 ? most_rows : rest / 2) : rows;
       };
-      // Each part of the panel is multiplied with all rows before the next part. Divisions are slow
-      // enough to matter if there are few rows.
+      // Each part of the panel is multiplied with all rows before the next part.
       const int64_t group_bytes = width * Kind::kGroup * int64_t(sizeof(Element));
       const int64_t far_bytes = N == 3 ? kFarPartBytes * 3 / 2 : kFarPartBytes;
       const int64_t part_bytes = far ? far_bytes : kNearPartBytes;
@@ -211,21 +220,23 @@ struct Product {
       // Prefetch the next part if the matrix is not in L2. Every block of rows fetches its share, a
       // few lines per iteration, because a core can have only a few misses in flight. If there are
       // more blocks than lines, the first blocks fetch everything.
-      const int64_t lines = far ? (Kind::kUnroll * group_bytes / 64 + blocks - 1) / blocks : 0;
+      const int64_t least = (Kind::kUnroll * group_bytes / 64 + blocks - 1) / blocks;
+      const int64_t lines = far ? least : fetched ? round_up(least, 2) : 0;
       for (int64_t group = 0; group < groups; group += part) {
         const int64_t end = smaller(group + part, groups), size = (end - group) * group_bytes;
         const int64_t share = (end - group) / Kind::kUnroll * lines * 64;
         const char* const then =
-            far && at + width == Shape::first(outputs, last) && end == groups
+            fetched && at + width == Shape::first(outputs, last) && end == groups
                 ? static_cast<const char*>(next.data)
                 : reinterpret_cast<const char*>(panel_from(at) + end * width * Kind::kGroup);
         for (int64_t block = 0; block < blocks; ++block) {
           const int64_t row = first_row(block), next_row = first_row(block + 1);
           const int64_t below = block + 1 < blocks ? first_row(block + 2) - next_row : 0;
-          const bool fetches = far && then && share * block < size;
+          const bool fetches = fetched && then && share * block < size;
           row_block<larger(Kind::kRows, Kind::kOtherRows)>(
               next_row - row, at, width, row,
-              {group, end, fetches ? then + share * block : nullptr, fetches ? lines : 0, below},
+              {group, end, fetches ? then + share * block : nullptr, fetches ? lines : 0, below,
+               far},
               left);
         }
       }
@@ -233,16 +244,18 @@ struct Product {
   }
 
  private:
-  static constexpr int kLines = 4;  // of Next, per iteration of a microkernel
+  static constexpr int kLines = 4;      // of Next, per iteration of a microkernel
+  static constexpr int kManyRows = 27;  // three blocks
 
   const Element* panel_from(int64_t at) const { return numbers + at * groups * Kind::kGroup; }
 
-  // The groups [begin, end) of a panel. Each iteration prefetches `lines` lines from `ahead` on.
-  // below: the number of rows in the next block.
+  // The groups [begin, end) of a panel. Each iteration prefetches `lines` lines from `ahead` on; an
+  // even number, unless the matrix is far. below: the number of rows in the next block.
   struct Span {
     int64_t begin, end;
     const char* ahead;
     int64_t lines, below;
+    bool far;
   };
 
   // For up to kOtherRows rows. Computes several panels at once if that keeps more accumulators
@@ -265,10 +278,10 @@ struct Product {
     if constexpr (S > 1)
       for (; panel + S <= last && Shape::first(outputs, panel + S) == at + S * Shape::kPanel;
            panel += S, at += S * Shape::kPanel)
-        microkernel<R, S, N, false>(at, 0, {0, groups, nullptr, 0, 0}, nothing);
+        microkernel<R, S, N, false>(at, 0, {0, groups, nullptr, 0, 0, false}, nothing);
     for (; panel < last; ++panel) {
       const int64_t width = Shape::width(outputs, panel);
-      one_panel<R, false>(at, width, 0, {0, groups, nullptr, 0, 0}, nothing);
+      one_panel<R, false>(at, width, 0, {0, groups, nullptr, 0, 0, false}, nothing);
       at += width;
     }
   }
@@ -323,21 +336,26 @@ struct Product {
       });
     };
     if constexpr (Tile<Kind, R, W>::kExists && S == 1) {
-      if constexpr (kFetches) fetch_below();
+      if (kFetches && span.far) fetch_below();
+      const int64_t below = kFetches && !span.far ? span.below : 0;
       const bool fetch = !span.ahead && next.bytes > 0;
-      const auto run = [&](const Out* from, int64_t from_next, Out* to, int64_t to_next) {
+      const auto run = [&](const Out* from, int64_t from_next, Out* to, int64_t to_next,
+                           int64_t rows) {
         Tile<Kind, R, W>::run(w[0], xs[0] + span.begin * Kind::kFactorBytes, x_stride,
                               end - span.begin, from, from_next, to, to_next,
                               fetch ? static_cast<const char*>(next.data) : span.ahead,
-                              fetch ? kLines : lines);
+                              fetch      ? kLines
+                              : span.far ? -lines
+                                         : lines,
+                              to + R * to_next, rows);
       };
       if (ragged == L) {
-        run(base, base_next, to, to_next);
+        run(base, base_next, to, to_next, below);
       } else {  // in a copy, because the tile reads and writes whole registers
         const size_t bytes = size_t((W - 1) * L + ragged) * sizeof(Out);
         alignas(64) Out copy[R][W * L] = {};
         for (int r = 0; r < R; ++r) std::memcpy(copy[r], base + r * base_next, bytes);
-        run(copy[0], W * L, copy[0], W * L);
+        run(copy[0], W * L, copy[0], W * L, 0);
         for (int r = 0; r < R; ++r) std::memcpy(to + r * to_next, copy[r], bytes);
       }
       if (fetch) next = next.after((end - span.begin) / Kind::kUnroll * kLines * 64);

@@ -88,14 +88,30 @@ struct Float32;
 #define TSM_STEP4_5(i) TSM_FOUR4(i, TSM_FIRST4) TSM_ROW4(TSM_AT4, i, 16, 17, 18, 19)
 #define TSM_STEP4_6(i) TSM_STEP4_5(i) TSM_ROW4(TSM_AT5, i, 20, 21, 22, 23)
 
-// The loop: prefetches `lines` cache lines from `ahead` on, then multiplies four groups.
+// The loop prefetches `lines` cache lines from `ahead` on, then multiplies four groups. There are
+// two loops, because one more jump per iteration costs up to 5%. For a matrix in L2, lines are
+// prefetched in pairs, and every second iteration prefetches the sums of one of `rows` rows from
+// `below` on: all at once they would keep the line fill buffers busy, and the loop would wait for
+// weights ([from] and [from_next] are free by then). For a far matrix (`lines` is negative), lines
+// are prefetched one by one.
+#define TSM_FETCH_NEAR(W)                                                                    \
+  "2: prefetcht1 (%[ahead])\n prefetcht1 64(%[ahead])\n add $128, %[ahead]\n"               \
+  "sub $2, %[left]\n jnz 2b\n"                                                              \
+  "3: testb $16, %b[x]\n jnz 4f\n dec %[from_next]\n js 4f\n prefetcht0 (%[from])\n"         \
+  "prefetcht0 64(%[from])\n prefetcht0 128(%[from])\n"                                       \
+  ".if " #W " > 3\n prefetcht0 192(%[from])\n .endif\n add %[to_next], %[from]\n 4:\n"
+#define TSM_FETCH_FAR(W) \
+  "2: prefetcht1 (%[ahead])\n add $64, %[ahead]\n inc %[left]\n jnz 2b\n 3:\n"
+#define TSM_GROUPS(W, R, fetch)                                                              \
+  "1: test %[lines], %[lines]\n jz 3f\n mov %[lines], %[left]\n" fetch(W)                    \
+  TSM_STEP##W##_##R(0) TSM_STEP##W##_##R(1) TSM_STEP##W##_##R(2) TSM_STEP##W##_##R(3)        \
+  "add $256*" #W ", %[w]\n add $16, %[x3]\n .if " #R " > 6\n add $16, %[x6]\n .endif\n"      \
+  "add $16, %[x]\n cmp %[end], %[x]\n jne 1b\n"
 #define TSM_LOOP(W, R)                                                                       \
   TSM_ROWS##W##_##R(TSM_LOAD##W)                                                             \
-  "1: test %[lines], %[lines]\n jz 3f\n mov %[lines], %[left]\n"                             \
-  "2: prefetcht1 (%[ahead])\n add $64, %[ahead]\n dec %[left]\n jnz 2b\n"                    \
-  "3:\n" TSM_STEP##W##_##R(0) TSM_STEP##W##_##R(1) TSM_STEP##W##_##R(2) TSM_STEP##W##_##R(3) \
-  "add $256*" #W ", %[w]\n add $16, %[x3]\n .if " #R " > 6\n add $16, %[x6]\n .endif\n"      \
-  "add $16, %[x]\n cmp %[end], %[x]\n jne 1b\n"                                              \
+  "mov %[below], %[from]\n mov %[rows], %[from_next]\n test %[lines], %[lines]\n js 5f\n"    \
+  ".p2align 5\n" TSM_GROUPS(W, R, TSM_FETCH_NEAR)                                            \
+  "jmp 6f\n .p2align 5\n 5:\n" TSM_GROUPS(W, R, TSM_FETCH_FAR) "6:\n"                        \
   TSM_ROWS##W##_##R(TSM_STORE##W)
 #define TSM_TILE(W, R)                                                                       \
   template <>                                                                                \
@@ -103,15 +119,16 @@ struct Float32;
     static constexpr bool kExists = true;                                                    \
     static void run(const float* w, const char* x, int64_t x_next, int64_t groups,           \
                     const float* from, int64_t from_next, float* to, int64_t to_next,        \
-                    const char* ahead, int64_t lines) {                                      \
+                    const char* ahead, int64_t lines, const float* below, int64_t rows) {    \
       const char *x3 = x + 3 * x_next, *x6 = x + 6 * x_next, *const end = x + 4 * groups;    \
       int64_t left;                                                                          \
+      from_next *= 4;                                                                        \
       asm volatile(                                                                          \
           TSM_LOOP(W, R)                                                                     \
           : [w] "+r"(w), [x] "+r"(x), [x3] "+r"(x3), [x6] "+r"(x6), [ahead] "+r"(ahead),     \
-            [left] "=&r"(left), [from] "+r"(from), [to] "+r"(to)                             \
+            [left] "=&r"(left), [from] "+r"(from), [to] "+r"(to), [from_next] "+r"(from_next)\
           : [x_next] "r"(x_next), [end] "m"(end), [lines] "r"(lines),                        \
-            [from_next] "r"(4 * from_next), [to_next] "r"(4 * to_next)                       \
+            [to_next] "r"(4 * to_next), [below] "m"(below), [rows] "m"(rows)                 \
           : "zmm0", "zmm1", "zmm2", "zmm3", "zmm4", "zmm5", "zmm6", "zmm7", "zmm8", "zmm9",  \
             "zmm10", "zmm11", "zmm12", "zmm13", "zmm14", "zmm15", "zmm16", "zmm17", "zmm18", \
             "zmm19", "zmm20", "zmm21", "zmm22", "zmm23", "zmm24", "zmm25", "zmm26", "zmm27", \
@@ -130,6 +147,9 @@ TSM_TILE(4, 6)
 
 #undef TSM_TILE
 #undef TSM_LOOP
+#undef TSM_GROUPS
+#undef TSM_FETCH_FAR
+#undef TSM_FETCH_NEAR
 #undef TSM_STEP4_6
 #undef TSM_STEP4_5
 #undef TSM_STEP4_4

@@ -31,7 +31,7 @@ struct CellRow {
   }
 
   static void forward(const CellStep<F>& a) {
-    using W = typename Wider<M>::Forward;
+    using W = typename Wider<M>::Policy;
     int64_t j = 0;
     for (; j + W::kLanes <= a.H; j += W::kLanes) units<W>(a, j, W::kLanes);
     for (; j < a.H; j += M::kLanes) units<M>(a, j, a.H - j < M::kLanes ? int(a.H - j) : M::kLanes);

@@ -164,10 +164,10 @@ struct CellTrainer {
   };
 
   static void forward(const TrainingForward<F>& a) {
-    sweep<ForwardUnits, M, typename Wider<M>::Forward>(a.row.H, a);
+    sweep<ForwardUnits, M, typename Wider<M>::Policy>(a.row.H, a);
   }
   static void backward(const TrainingBackward<F>& a) {
-    sweep<BackwardUnits, M, typename Wider<M>::Backward>(a.row.H, a);
+    sweep<BackwardUnits, M, typename Wider<M>::Policy>(a.row.H, a);
   }
 
   static int lanes(int64_t left) { return left < M::kLanes ? int(left) : M::kLanes; }
