@@ -23,13 +23,13 @@ def scale_gradients(parameters: Iterable[Tensor], scale: Tensor, limit: float = 
         return torch.zeros((), dtype=torch.float64)
     if limit == math.inf:
         torch._foreach_mul_(gradients, scale.to(gradients[0].dtype))
-        return _norm(gradients, gradients[0].dtype)
+        return _norm(gradients)
     norm = _norm(gradients, torch.float64) * scale
     factor = scale * (limit / (norm + 1e-6)).clamp(max=1.0)
     torch._foreach_mul_(gradients, factor.to(gradients[0].dtype))
     return norm
 
 
-def _norm(gradients: list[Tensor], dtype: torch.dtype) -> Tensor:
+def _norm(gradients: list[Tensor], dtype: torch.dtype | None = None) -> Tensor:
     norms = torch._foreach_norm(gradients, 2, dtype=dtype)
     return torch.linalg.vector_norm(torch.stack(norms)).double()

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# No momentum.
+# No momentum. All arguments are required.
 _PLAIN: dict[str, Any] = {"momentum": 0.0, "dampening": 0.0, "nesterov": False}
 _PLAIN |= {"maximize": False, "is_first_step": False}
 
@@ -81,7 +81,12 @@ class NonMonotonicASGD(AveragingOptimizer):
     def _step(self, trained: list[Tensor], lr: float, decay: float) -> None:
         """Updates all weights of a group in a few launches."""
         steps = [w.grad for w in trained if w.grad is not None]
-        torch._fused_sgd_(trained, steps, [], weight_decay=decay, lr=lr, **_PLAIN)
+        # torch's fused step reads memory in order, whatever the strides: on a CPU it does not check them.
+        if all(t.is_contiguous() and t.dtype == torch.float32 for t in (*trained, *steps)):
+            torch._fused_sgd_(trained, steps, [], weight_decay=decay, lr=lr, **_PLAIN)
+        else:
+            steps = list(torch._foreach_add(steps, trained, alpha=decay))
+            torch._foreach_add_(trained, steps, alpha=-lr)
         if self.averaging:
             for w in trained:
                 if "average" not in self.state[w]:

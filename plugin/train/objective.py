@@ -65,7 +65,9 @@ def objective(
     made = Objective(loss, count.detach(), detach(found.state))
     if alpha:
         d = found.dropped.detach()
-        made.extra.append((found.dropped, d * (made.count * (2 * alpha / d.numel()))))
+        # As an array, since torch would round a scalar on a GPU to the bfloat16 of d.
+        scale = (made.count * (2 * alpha / d.numel())).reshape(1)
+        made.extra.append((found.dropped, torch.mul(d, scale, out=torch.empty_like(d))))
     if beta and found.raw.shape[1] > 1:
         y = found.raw.detach()
         scale = made.count * (-2 * beta / y[:, 1:].numel())

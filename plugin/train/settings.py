@@ -63,8 +63,9 @@ class LoopConfig:
     save_interval_updates: int = setting(0, "updates between saves of checkpoint_last.pt; 0: none")
     hold_checkpoints_seconds: float = setting(
         0.0,
-        "minimum time before the first write to disk and between writes: until then checkpoints stay in "
-        "memory, where a crash loses them (checkpointN.pt: only with --keep-last-epochs)",
+        "minimum time before the first write to disk and between writes: earlier checkpoints stay in memory, "
+        "where a crash loses them, until the next one after that time or the end (checkpointN.pt: only with "
+        "--keep-last-epochs)",
         "--save-interval-seconds",
     )
     keep_last_epochs: int = setting(-1, "number of checkpointN.pt files to keep; -1: all")

@@ -30,6 +30,17 @@ def test_as_torch_clips(limit, scale):
         torch.testing.assert_close(a.grad, b.grad)
 
 
+@pytest.mark.parametrize("limit", [0.5, math.inf])
+@pytest.mark.parametrize("first", [torch.float32, torch.float64])
+def test_parameters_of_two_types(first, limit):
+    pair = [torch.nn.Parameter(torch.zeros(1, dtype=t)) for t in (first, torch.float64)]
+    for p, value in zip(pair, (3.0, 4.0), strict=True):
+        p.grad = torch.full_like(p, value)
+    assert scale_gradients(pair, ONE, limit).item() == pytest.approx(5)
+    share = min(1.0, limit / 5)
+    assert [p.grad.item() for p in pair] == pytest.approx([3 * share, 4 * share])
+
+
 def test_squares_beyond_float32():
     owners, small = with_gradients(1e30), with_gradients(1.0)
     norm = scale_gradients(owners, ONE, 2.0)

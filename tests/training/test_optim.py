@@ -32,6 +32,26 @@ def test_average_of_the_iterates_since_the_trigger():
     assert w.item() == -15
 
 
+def test_the_step_of_weights_that_are_not_contiguous():
+    """A transposed gradient, a weight that is a part of a larger array, and two types at once."""
+    torch.manual_seed(1)
+    whole = torch.randn(3, 8)
+    others = whole[:, 4:].clone()
+    weights = [torch.randn(3, 4), whole[:, :4], torch.randn(5).double()]
+    gradients = [torch.randn(4, 3).t(), torch.randn(3, 4), torch.randn(5).double()]
+    for pick in ([0], [1], [0, 1, 2]):
+        trained = [torch.nn.Parameter(weights[i]) for i in pick]
+        expected = [
+            w.detach() - 0.5 * (gradients[i] + 0.1 * w.detach())
+            for i, w in zip(pick, trained, strict=True)
+        ]
+        for i, w in zip(pick, trained, strict=True):
+            w.grad = gradients[i]
+        NonMonotonicASGD([{"params": trained, "weight_decay": 0.1}], lr=0.5).step()
+        torch.testing.assert_close([w.detach() for w in trained], expected)
+    assert torch.equal(whole[:, 4:], others)
+
+
 def test_trigger_is_the_published_one():
     """Averaging begins when more than n losses are recorded and the new one is above the smallest of all but
     the last n."""
