@@ -33,7 +33,9 @@ class SlotPool {
     // Each page is as large as all previous ones together, so there are few allocations and at most
     // half of the memory is unused.
     const int64_t count = blocks_ == 0 ? kFirst : blocks_;
-    DeviceArray<float> page(count * floats_);
+    // One float more: the last slot of a page and the first of another are never neighbours, which
+    // CudaDevice::read would copy at once.
+    DeviceArray<float> page(count * floats_ + 1);
     check(cudaMemset(page.data(), 0, size_t(page.bytes())), "clearing memory");
     check(cudaStreamSynchronize(nullptr), "clearing memory");
     free_.reserve(size_t(blocks_ + count));
