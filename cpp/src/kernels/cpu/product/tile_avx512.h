@@ -113,6 +113,7 @@ struct Float32;
   ".p2align 5\n" TSM_GROUPS(W, R, TSM_FETCH_NEAR)                                            \
   "jmp 6f\n .p2align 5\n 5:\n" TSM_GROUPS(W, R, TSM_FETCH_FAR) "6:\n"                        \
   TSM_ROWS##W##_##R(TSM_STORE##W)
+// Operands that change are marked "&": an input of the same value must not share their register.
 #define TSM_TILE(W, R)                                                                       \
   template <>                                                                                \
   struct Tile<Float32, R, W> {                                                               \
@@ -125,8 +126,9 @@ struct Float32;
       from_next *= 4;                                                                        \
       asm volatile(                                                                          \
           TSM_LOOP(W, R)                                                                     \
-          : [w] "+r"(w), [x] "+r"(x), [x3] "+r"(x3), [x6] "+r"(x6), [ahead] "+r"(ahead),     \
-            [left] "=&r"(left), [from] "+r"(from), [to] "+r"(to), [from_next] "+r"(from_next)\
+          : [w] "+&r"(w), [x] "+&r"(x), [x3] "+&r"(x3), [x6] "+&r"(x6), [ahead] "+&r"(ahead),\
+            [left] "=&r"(left), [from] "+&r"(from), [to] "+&r"(to),                          \
+            [from_next] "+&r"(from_next)                                                     \
           : [x_next] "r"(x_next), [end] "m"(end), [lines] "r"(lines),                        \
             [to_next] "r"(4 * to_next), [below] "m"(below), [rows] "m"(rows)                 \
           : "zmm0", "zmm1", "zmm2", "zmm3", "zmm4", "zmm5", "zmm6", "zmm7", "zmm8", "zmm9",  \
