@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "core/bfloat16.h"
-#include "core/finite.h"
 #include "engine/cpu/elementwise.h"
 #include "engine/cpu/nru.h"
 
@@ -45,6 +44,7 @@ CpuLayer::CpuLayer(const ModelFile& file, int64_t number, const Isa& isa, Weight
   const LayerConfig& config = file.config().layers[size_t(number)];
   const std::string name = "layers." + std::to_string(number) + ".";
   const MatrixKernels& kernels = isa.matrix[int(weights)];
+  all_finite_ = isa.all_finite;
   H_ = config.hidden_size;
   width_ = config.gates() * H_;
   stride_ = row_stride(width_);
@@ -125,7 +125,7 @@ void CpuLayer::encode_before(const Slice& slice) const {
 
 int CpuLayer::not_finite(const float* memory) const {
   for (size_t s = 0; s < states_.size(); ++s) {
-    if (!all_finite(memory + states_[s].at, states_[s].width)) return int(s);
+    if (!all_finite_(memory + states_[s].at, states_[s].width)) return int(s);
   }
   return -1;
 }

@@ -85,6 +85,7 @@ class CpuLayer {
   }
   int not_finite(const float* memory) const;
 
+  bool (*all_finite_)(const float* x, int64_t n);
   int64_t H_, width_, stride_;  // width of z, and the stride of its rows
   // U and W share one array, which reaches the size of a huge page sooner than either of them. With
   // small pages, some sets of L2 would be assigned more lines than they can hold. W comes last

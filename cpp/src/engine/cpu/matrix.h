@@ -42,7 +42,9 @@ class Matrix {
         bytes_(tsm::packed_bytes(kernels, source)),
         own_(memory ? 0 : bytes_),
         packed_(memory ? memory : own_.data()) {
-    if (bytes_ > 0) kernels.pack(source, memory ? memory : own_.data());
+    if (bytes_ == 0) return;
+    kernels.pack(source, memory ? memory : own_.data());
+    output_bytes_ = bytes_ / kernels.first(outputs_, panels());
   }
 
   int64_t outputs() const { return outputs_; }
@@ -68,14 +70,13 @@ class Matrix {
   }
   // The memory range of panels [first, last), approximately with int8.
   Next place(int64_t first, int64_t last) const {
-    const int64_t end = kernels_->first(outputs_, panels());
-    const auto at = [&](int64_t panel) { return bytes() * kernels_->first(outputs_, panel) / end; };
+    const auto at = [&](int64_t panel) { return output_bytes_ * kernels_->first(outputs_, panel); };
     return {packed_ + at(first), at(last) - at(first)};
   }
 
  private:
   const MatrixKernels* kernels_ = nullptr;
-  int64_t outputs_ = 0, inputs_ = 0, encoded_bytes_ = 0, bytes_ = 0;
+  int64_t outputs_ = 0, inputs_ = 0, encoded_bytes_ = 0, bytes_ = 0, output_bytes_ = 0;
   Aligned<uint8_t> own_;
   const uint8_t* packed_ = nullptr;
 };

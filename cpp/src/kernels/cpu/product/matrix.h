@@ -24,6 +24,8 @@ namespace {
 
 constexpr int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 constexpr int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+// 32 bits: a division of 64 bits takes twice as long, and tiles wait for it.
+constexpr int64_t quotient(int64_t a, int64_t b) { return int64_t(uint32_t(a) / uint32_t(b)); }
 constexpr int larger(int a, int b) { return a > b ? a : b; }
 
 // Loads and stores the first `count` lanes. Without masks, partial registers go through a separate
@@ -59,9 +61,9 @@ TSM_CELL void unrolled(const Function& f) {
 
 // Register tiles: the maximum number of rows, the width of a panel, and how many accumulators keep
 // up with L2 and with memory beyond it. kFarPartBytes: how much of a panel is multiplied with all
-// rows before the next part, if the matrix is not in L2 (with panels of three registers, half as
-// much again). kNearPartBytes: the same if it is in L2, where larger parts save loads and stores of
-// sums.
+// rows before the next part, if the matrix is not in L2 (with panels of three registers, three
+// times as much). kNearPartBytes: the same if it is in L2, where larger parts save loads and stores
+// of sums.
 #if defined(TSM_SMALL_TILES)  // with sanitizers, larger tiles take minutes to compile
 constexpr int kTileRows = 2, kPanelVectors = 2, kNearChains = 8, kFarChains = 2;
 #elif defined(__AVX512F__)
@@ -200,7 +202,7 @@ struct Product {
       // except the last two have 9. Those two have 9 and the rest, if the rest has at least 4 rows
       // (9 + 7 are faster than 8 + 8), otherwise half each.
       const bool even = Kind::kRows < 9 || !whole || blocks == 1;
-      const int64_t each = !even ? 0 : blocks == 1 ? rows : rows / blocks;
+      const int64_t each = !even ? 0 : blocks == 1 ? rows : quotient(rows, blocks);
       const int64_t more = rows - each * blocks;
       const int64_t full = (blocks - 2) * most_rows, rest = rows - full;
       const auto first_row = [&](int64_t block) {
@@ -210,17 +212,18 @@ struct Product {
       };
       // Each part of the panel is multiplied with all rows before the next part.
       const int64_t group_bytes = width * Kind::kGroup * int64_t(sizeof(Element));
-      const int64_t far_bytes = N == 3 ? kFarPartBytes * 3 / 2 : kFarPartBytes;
+      const int64_t far_bytes = N == 3 ? 3 * kFarPartBytes : kFarPartBytes;
       const int64_t part_bytes = far ? far_bytes : kNearPartBytes;
       int64_t part = groups;
       if (Kind::kRests && groups * group_bytes > part_bytes) {
-        const int64_t most = part_bytes / group_bytes, parts = (groups + most - 1) / most;
-        part = round_up((groups + parts - 1) / parts, Kind::kPad);
+        const int64_t most = quotient(part_bytes, group_bytes);
+        const int64_t parts = quotient(groups + most - 1, most);
+        part = round_up(quotient(groups + parts - 1, parts), Kind::kPad);
       }
       // Prefetch the next part if the matrix is not in L2. Every block of rows fetches its share, a
       // few lines per iteration, because a core can have only a few misses in flight. If there are
       // more blocks than lines, the first blocks fetch everything.
-      const int64_t least = (Kind::kUnroll * group_bytes / 64 + blocks - 1) / blocks;
+      const int64_t least = quotient(Kind::kUnroll * group_bytes / 64 + blocks - 1, blocks);
       const int64_t lines = far ? least : fetched ? round_up(least, 2) : 0;
       for (int64_t group = 0; group < groups; group += part) {
         const int64_t end = smaller(group + part, groups), size = (end - group) * group_bytes;
@@ -336,7 +339,6 @@ struct Product {
       });
     };
     if constexpr (Tile<Kind, R, W>::kExists && S == 1) {
-      if (kFetches && span.far) fetch_below();
       const int64_t below = kFetches && !span.far ? span.below : 0;
       const bool fetch = !span.ahead && next.bytes > 0;
       const auto run = [&](const Out* from, int64_t from_next, Out* to, int64_t to_next,
