@@ -8,9 +8,8 @@ Overlap find_overlap(const Chunk* chunks, const int64_t* order, int64_t count, i
                      OutputSpan* spans) {
   OutputSpan* end = spans;
   for (int64_t i = 0; i < count; ++i)
-    OutputOrder::for_each(chunks[order[i]], width, [&](const Bytes& output) {
-      *end++ = {output.begin, output.end, order[i]};
-    });
+    for_each_output(chunks[order[i]], width,
+                    [&](const Bytes& output) { *end++ = {output.begin, output.end, order[i]}; });
   std::sort(spans, end, [](const OutputSpan& a, const OutputSpan& b) {
     return a.begin != b.begin ? a.begin < b.begin : a.chunk < b.chunk;
   });

@@ -19,26 +19,26 @@ struct Bytes {
   }
 };
 
+// use(bytes) for each output of the chunk. `width`: of a row of logits.
+template <class F>
+void for_each_output(const Chunk& chunk, int64_t width, const F& use) {
+  const int64_t rows = chunk.last_only ? 1 : chunk.steps;
+  if (chunk.logits && rows > 0) use(Bytes(chunk.logits, rows * width));
+  if (chunk.scores && chunk.steps > 0) use(Bytes(chunk.scores, chunk.steps));
+}
+
 // Whether each output begins after the end of the one before it, as outputs usually do: then no two
-// overlap. `width`: of a row of logits.
+// overlap.
 class OutputOrder {
  public:
   explicit OutputOrder(int64_t width) : width_(width) {}
   void add(const Chunk& chunk) {
-    for_each(chunk, width_, [this](const Bytes& output) {
+    for_each_output(chunk, width_, [this](const Bytes& output) {
       in_order_ &= output.begin >= last_;
       last_ = output.end;
     });
   }
   explicit operator bool() const { return in_order_; }
-
-  // use(bytes) for each output of the chunk.
-  template <class F>
-  static void for_each(const Chunk& chunk, int64_t width, const F& use) {
-    const int64_t rows = chunk.last_only ? 1 : chunk.steps;
-    if (chunk.logits && rows > 0) use(Bytes(chunk.logits, rows * width));
-    if (chunk.scores && chunk.steps > 0) use(Bytes(chunk.scores, chunk.steps));
-  }
 
  private:
   const int64_t width_;
@@ -64,16 +64,14 @@ Overlap find_overlap(const Chunk* chunks, const int64_t* order, int64_t count, i
 
 // Whether an output of the chunk overlaps its input. `columns`: of a row of values.
 inline bool writes_into_input(const Chunk& chunk, int64_t width, int64_t columns) {
-  const auto meets_input = [&](const Bytes& output) {
-    if (chunk.tokens && output.meets({static_cast<const char*>(chunk.tokens.data()),
-                                      chunk.steps * int64_t(chunk.tokens.bytes_each())}))
-      return true;
-    return (chunk.values && output.meets({chunk.values, chunk.steps * columns})) ||
-           (chunk.dt && output.meets({chunk.dt, chunk.steps}));
-  };
-  const int64_t rows = chunk.last_only ? 1 : chunk.steps;
-  return (chunk.logits && meets_input({chunk.logits, rows * width})) ||
-         (chunk.scores && meets_input({chunk.scores, chunk.steps}));
+  bool found = false;
+  for_each_output(chunk, width, [&](const Bytes& output) {
+    found |= chunk.tokens && output.meets({static_cast<const char*>(chunk.tokens.data()),
+                                           chunk.steps * int64_t(chunk.tokens.bytes_each())});
+    found |= chunk.values && output.meets({chunk.values, chunk.steps * columns});
+    found |= chunk.dt && output.meets({chunk.dt, chunk.steps});
+  });
+  return found;
 }
 
 }  // namespace tsm
