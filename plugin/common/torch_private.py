@@ -60,6 +60,16 @@ def raw_stream(device: int) -> int:
     return found
 
 
+def borrowed(tensor: Tensor) -> Tensor:
+    """The same memory as a tensor that does not keep it. Memory of a CUDA graph stays reserved for its pool."""
+    own = tensor.untyped_storage()
+    storage = torch._C._construct_storage_from_data_pointer(
+        own.data_ptr(), tensor.device, own.nbytes()
+    )
+    empty = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    return empty.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
+
+
 def autocast_enabled(device: torch.device) -> bool:
     """Whether autocast is enabled for that device. torch's own function raises an error for the meta device.
 

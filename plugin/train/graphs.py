@@ -3,10 +3,11 @@ for the host.
 
 A graph is a sequence of kernels captured with fixed addresses. There is one for each batch shape. It reads
 copies of the batch and of the carried state and writes the gradients, the update's numbers and the new state to
-fixed buffers. The results are bitwise the same as without graphs. Random numbers continue from the state of the
-generator. A model that synchronises with the GPU while it runs cannot be captured and is trained without
-graphs. A custom model whose host code changes from update to update (Python random numbers, counters) would
-replay the captured values; use --no-cuda-graphs for it.
+fixed addresses. All graphs share their memory: what one has written is valid until the next one runs. The
+results are bitwise the same as without graphs. Random numbers continue from the state of the generator. A model
+that synchronises with the GPU while it runs cannot be captured and is trained without graphs. A custom model
+whose host code changes from update to update (Python random numbers, counters) would replay the captured
+values; use --no-cuda-graphs for it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..common.torch_private import borrowed
 from ..tasks.base import Batch
 from .distributed import State
 
@@ -39,7 +41,6 @@ class UpdateGraphs:
         self, compute: Compute, parameters: Sequence[nn.Parameter], note: Callable[[str], None]
     ) -> None:
         self.compute, self.parameters, self.note = compute, parameters, note
-        self.gradients = [torch.zeros_like(p) for p in parameters]  # of the graph that ran last
         self.pool = torch.cuda.graph_pool_handle()
         self.seen: Counter[Hashable] = Counter()
         self.recordings: dict[Hashable, Recording] = {}
@@ -59,7 +60,7 @@ class UpdateGraphs:
             if recording is None:
                 return self.compute(batch, state)
             self.recordings[key] = recording
-        return recording.run(batch, state, self.parameters, self.gradients)
+        return recording.run(batch, state, self.parameters)
 
     def _try_to_record(self, batch: Batch, state: State | None) -> Recording | None:
         generator = torch.cuda.default_generators[torch.cuda.current_device()]
@@ -84,33 +85,34 @@ class UpdateGraphs:
         # Other threads (a data loader, a monitor) may use the GPU during the capture.
         with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
             numbers, after = self.compute(batch, state)
-            # The list is complete, since `compute` gives every parameter a gradient.
-            made = [p.grad for p in self.parameters if p.grad is not None]
-            torch._foreach_copy_(self.gradients, made)
+        # The list is complete, since `compute` gives every parameter a gradient.
+        gradients = [borrowed(p.grad) for p in self.parameters if p.grad is not None]
         for p in self.parameters:
             p.grad = None
-        return Recording(graph, _tensors(batch, state), numbers, after)
+        return Recording(graph, _tensors(batch, state), numbers, after, gradients)
 
 
 class Recording:
     """A graph, the tensors that it reads, and those that it writes."""
 
     def __init__(
-        self, graph: torch.cuda.CUDAGraph, reads: list[Tensor], numbers: Tensor, after: State | None
+        self,
+        graph: torch.cuda.CUDAGraph,
+        reads: list[Tensor],
+        numbers: Tensor,
+        after: State | None,
+        gradients: list[Tensor],
     ) -> None:
         self.graph, self.reads, self.numbers, self.after = graph, reads, numbers, after
+        self.gradients = gradients
 
     def run(
-        self,
-        batch: Batch,
-        state: State | None,
-        parameters: Sequence[nn.Parameter],
-        gradients: Sequence[Tensor],
+        self, batch: Batch, state: State | None, parameters: Sequence[nn.Parameter]
     ) -> tuple[Tensor, State | None]:
         for place, value in zip(self.reads, _tensors(batch, state), strict=True):
             place.copy_(value)
         self.graph.replay()
-        for p, gradient in zip(parameters, gradients, strict=True):
+        for p, gradient in zip(parameters, self.gradients, strict=True):
             p.grad = gradient
         return self.numbers, self.after
 

@@ -131,3 +131,12 @@ def test_autocast():
         assert private.autocast_enabled(X.device)
         with private.without_autocast(X.device), private.without_autocast(meta):
             assert not private.autocast_enabled(X.device)
+
+
+def test_borrowed_memory():
+    owner = torch.arange(12.0).view(3, 4)
+    part = owner[1:, ::2]
+    same = private.borrowed(part)
+    owner += 1
+    assert torch.equal(same, part) and same.stride() == part.stride()
+    assert same.untyped_storage()._cdata != part.untyped_storage()._cdata
