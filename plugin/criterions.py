@@ -26,9 +26,10 @@ class Criterion:
 
     name: ClassVar[str] = ""
     unit: ClassVar[float] = 1.0  # a logged loss is mean / unit
+    in_float32: ClassVar[bool] = True  # whether `losses` gets the logits in float32
 
     def __call__(self, logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        losses = self.losses(logits.float(), batch.target)
+        losses = self.losses(logits.float() if self.in_float32 else logits, batch.target)
         if batch.weight is None:
             return losses.sum(), losses.new_full((), losses.numel())
         if batch.weight.shape != losses.shape:
@@ -61,14 +62,13 @@ class CrossEntropy(Criterion):
     """-log p of the right class."""
 
     unit = math.log(2)
+    in_float32 = False  # a kernel converts them
 
     def losses(self, logits: Tensor, target: Tensor) -> Tensor:
         _same_shape(logits.shape[:-1], target, "classes")
-        from torch.nn.functional import cross_entropy
+        from .layers.row_loss import row_losses
 
-        flat = cross_entropy(
-            logits.reshape(-1, logits.shape[-1]), target.reshape(-1), reduction="none"
-        )
+        flat = row_losses(logits.reshape(-1, logits.shape[-1]), target.reshape(-1))
         return flat.view(target.shape)
 
 

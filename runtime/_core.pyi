@@ -409,6 +409,19 @@ def recurrence_cuda_pretend(*, like: str) -> None: ...
 def recurrence_cuda_take_plan(
     *, cell: str, dtype: str, device: int, batch: int, hidden: int, backward: bool, rank: int
 ) -> str: ...
+def cross_entropy_cuda(
+    *,
+    dtype: str,
+    rows: int,
+    classes: int,
+    logits: int,
+    target: int,
+    log_sums: int,
+    grad: int,
+    grad_step: int,
+    out: int,
+    stream: int,
+) -> None: ...
 def has_products() -> bool: ...
 def plan_version() -> int: ...
 

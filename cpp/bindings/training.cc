@@ -23,6 +23,7 @@
 #include "kernels/layer.h"
 #include "layer_names.h"
 #ifdef TSM_WITH_CUDA
+#include "kernels/cuda/train/cross_entropy.h"
 #include "kernels/cuda/train/products.h"
 #include "kernels/cuda/train/recurrence.h"
 #endif
@@ -182,6 +183,20 @@ std::string path_cuda(int device) { return tsm::recurrence_cuda_path(device); }
 
 void pretend_cuda(const std::string& like) { tsm::recurrence_cuda_pretend(like); }
 
+// Without grad: the losses of the rows are written to `out`. With it: the gradient of the logits.
+void cross_entropy_cuda(const std::string& dtype, int64_t rows, int64_t classes, uintptr_t logits,
+                        uintptr_t target, uintptr_t log_sums, uintptr_t grad, int64_t grad_step,
+                        uintptr_t out, uintptr_t stream) {
+  const auto at = [](uintptr_t address) { return reinterpret_cast<float*>(address); };
+  const tsm::cuda::LossRows all{
+      at(logits), dtype_named(dtype) == tsm::DType::kFloat32, rows,
+      classes,    reinterpret_cast<const int64_t*>(target),   at(log_sums)};
+  if (grad)
+    tsm::cuda::cross_entropy_gradient(all, at(grad), grad_step, at(out), stream);
+  else
+    tsm::cuda::cross_entropy(all, at(out), stream);
+}
+
 #endif
 
 // Like m.def, for a function with keyword-only arguments: a missing or unknown name raises.
@@ -303,6 +318,9 @@ void bind_training(py::module_& m) {
   define(m, "recurrence_cuda_pretend", pretend_cuda, {"like"});
   define(m, "recurrence_cuda_take_plan", take_plan_cuda,
          {"cell", "dtype", "device", "batch", "hidden", "backward", "rank"});
+  define(m, "cross_entropy_cuda", cross_entropy_cuda,
+         {"dtype", "rows", "classes", "logits", "target", "log_sums", "grad", "grad_step", "out",
+          "stream"});
   m.def("has_products", &tsm::cuda::has_products);
   m.def("plan_version", &tsm::recurrence_cuda_plan_version);
   bind_launches(m);

@@ -1,0 +1,64 @@
+"""-log softmax(logits)[target] of rows of logits, in one launch per direction on a GPU.
+
+torch would convert bfloat16 logits to float32, write their log softmax, and read both again for the gradient:
+six times as many bytes. Here the logits are read once per direction; all sums are in float32.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from ..common.torch_private import raw_stream
+from .core import DTYPES, _core
+
+KERNELS = (torch.bfloat16, torch.float32)
+
+
+def row_losses(logits: Tensor, target: Tensor) -> Tensor:
+    """The losses [N] in float32 of logits [N, V] and classes [N], as torch's cross_entropy (also for -100)."""
+    if not has_kernel(logits) or logits.dtype not in KERNELS or target.dtype != torch.int64:
+        return cross_entropy(logits.float(), target, reduction="none")
+    losses: Tensor = _RowLosses.apply(logits.contiguous(), target.contiguous())
+    return losses
+
+
+def has_kernel(logits: Tensor) -> bool:
+    return logits.is_cuda and _core is not None and _core.with_cuda and logits.numel() > 0
+
+
+class _RowLosses(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, target: Tensor) -> Tensor:
+        losses, log_sums = logits.new_empty(2, len(logits), dtype=torch.float32)
+        _run(logits, target, log_sums, None, losses)
+        ctx.save_for_backward(logits, target, log_sums)
+        return losses
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        logits, target, log_sums = ctx.saved_tensors
+        found = torch.empty_like(logits)
+        _run(logits, target, log_sums, grad, found)
+        return found, None
+
+
+def _run(
+    logits: Tensor, target: Tensor, log_sums: Tensor, grad: Tensor | None, out: Tensor
+) -> None:
+    _core.cross_entropy_cuda(
+        dtype=DTYPES[logits.dtype],
+        rows=logits.shape[0],
+        classes=logits.shape[1],
+        logits=logits.data_ptr(),
+        target=target.data_ptr(),
+        log_sums=log_sums.data_ptr(),
+        grad=0 if grad is None else grad.data_ptr(),
+        grad_step=0 if grad is None else grad.stride(0),
+        out=out.data_ptr(),
+        stream=raw_stream(logits.get_device()) if logits.is_cuda else 0,
+    )
