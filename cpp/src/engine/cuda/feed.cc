@@ -149,13 +149,13 @@ const void* CudaFeed::run_layers(const Part& part, const Sent& sent) {
 const void* CudaFeed::run_blocked(const Part& part, const Sent& sent) {
   const Config& config = device_.config_;
   const void* x = nullptr;
+  BlockedInput input;
   if (config.input != Config::Input::kOneHot) {
     const int64_t step = blocked_bytes(part.streams, config.input_width);
     workspace_.blocked_x.reserve(part.steps * step);
-    if (part.steps > 0)
-      block_rows(sent.slice.rows, sent.input.x, sent.input.stride, sent.input.index,
-                 config.input_width, step, workspace_.blocked_x.data(), workspace_.queue);
     x = workspace_.blocked_x.data();
+    input = {sent.input.x, sent.input.stride,          config.input_width, sent.input.index,
+             step,         workspace_.blocked_x.data()};
   }
   void* y = nullptr;
   int turn = 0;
@@ -167,8 +167,10 @@ const void* CudaFeed::run_blocked(const Part& part, const Sent& sent) {
       workspace_.y[0].reserve((part.streams + sent.slice.count()) * layer.stride() * 2);
       y = workspace_.y[0].data();
     }
-    layer.run_blocked(sent.slice, x, sent.input.index, h.data(), y, y && sent.before, workspace_);
+    layer.run_blocked(sent.slice, input, x, sent.input.index, h.data(), y, y && sent.before,
+                      workspace_);
     x = h.data() + step;
+    input = {};
     turn = 1 - turn;
   }
   return y;

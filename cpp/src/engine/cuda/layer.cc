@@ -169,8 +169,9 @@ void CudaLayer::run_many(const Slices& slice, const CellArguments& layer,
   }
 }
 
-void CudaLayer::run_blocked(const Slices& slice, const void* x, const int32_t* tokens, void* h,
-                            void* y, bool before, CudaWorkspace& workspace) const {
+void CudaLayer::run_blocked(const Slices& slice, const BlockedInput& input, const void* x,
+                            const int32_t* tokens, void* h, void* y, bool before,
+                            CudaWorkspace& workspace) const {
   const int steps = slice.rows.steps;
   const int64_t x_step = blocked_bytes(slice.rows.streams, I_);
   const int64_t h_step = blocked_bytes(slice.rows.streams, H_);
@@ -180,7 +181,7 @@ void CudaLayer::run_blocked(const Slices& slice, const void* x, const int32_t* t
   const CellArguments layer = described(y, workspace);
   if (y) clear_padding(y, slice.rows.streams + slice.count(), workspace);
   if (before) encode_h(kind_, layer, slice.rows, workspace.queue);
-  block_h(layer, slice.rows, h, workspace.queue);
+  block_slice(layer, slice.rows, input, h, workspace.queue);
   StepsSm90 all{};
   all.layer = layer;
   all.rows = slice.rows;

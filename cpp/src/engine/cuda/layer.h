@@ -58,10 +58,12 @@ class CudaLayer {
 
   // The same for many streams. x and h are blocked (kernels/cuda/stream/many_streams_sm90.h) and
   // hold one part per step; h also has a first part for the states before the slice. If x is null,
-  // `tokens` select columns of the table. y: null, or rows as above.
+  // `tokens` select columns of the table. y: null, or rows as above. `input`: rows that are blocked
+  // first, for x.
   bool runs_blocked() const { return step_ != nullptr; }
-  void run_blocked(const Slices& slice, const void* x, const int32_t* tokens, void* h, void* y,
-                   bool before, CudaWorkspace& workspace) const;
+  void run_blocked(const Slices& slice, const BlockedInput& input, const void* x,
+                   const int32_t* tokens, void* h, void* y, bool before,
+                   CudaWorkspace& workspace) const;
 
  private:
   CellArguments described(void* y, CudaWorkspace& workspace) const;

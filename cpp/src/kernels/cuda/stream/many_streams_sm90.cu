@@ -2,6 +2,8 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
+#include <algorithm>
+
 #include "cells/generated/all.h"
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/stream/many_streams_sm90.h"
@@ -38,32 +40,44 @@ __global__ void pack(int gates, int units, int H, const uint4* w, int64_t w_vect
   weights[(n / kVectors / rows * rows) * kVectors + swapped(row, vector)] = found;
 }
 
-// One thread per 16-byte vector of a row; blockIdx.y is the step.
-__global__ void block_inputs(const Rows rows, const uint4* x, int64_t stride_vectors,
-                             const int32_t* index, int64_t blocks, int64_t step_vectors,
-                             uint4* blocked) {
-  const int64_t n = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
-  const int64_t vectors = blocks * kVectors, stream = n / vectors, vector = n % vectors;
-  const int t = blockIdx.y;
-  if (stream >= rows.active[t]) return;
-  const int64_t row = rows.first[t] + stream;
-  const uint4 found = x[(index ? index[row] : row) * stride_vectors + vector];
-  const int64_t tile = stream / kStepRows, block = tile * blocks + vector / kVectors;
-  blocked[t * step_vectors + block * kStepRows * kVectors +
-          swapped(int(stream % kStepRows), int(vector % kVectors))] = found;
+// Vector n of the input rows of step t.
+__device__ inline void block_input(const Rows& rows, const BlockedInput& input, unsigned blocks,
+                                   int t, unsigned n) {
+  const unsigned vectors = blocks * kVectors, stream = n / vectors, vector = n % vectors;
+  if (int(stream) >= rows.active[t]) return;
+  const int64_t row = rows.first[t] + int(stream);
+  const uint4 found = static_cast<const uint4*>(
+      input.x)[(input.index ? input.index[row] : row) * (input.stride / 8) + vector];
+  const int64_t block = int64_t(stream / kStepRows) * blocks + vector / kVectors;
+  static_cast<uint4*>(input.blocked)[t * (input.step_bytes / 16) + block * kStepRows * kVectors +
+                                     swapped(int(stream % kStepRows), int(vector % kVectors))] =
+      found;
 }
 
-// One thread per 16-byte vector of a stream's h; zeros past H.
-__global__ void block_states(const CellArguments a, const Rows rows, int blocks, uint4* blocked) {
-  const int vector = blockIdx.x * blockDim.x + threadIdx.x, stream = blockIdx.y;
-  if (vector >= blocks * kVectors) return;
+// Vector n of the streams' h; zeros past H.
+__device__ inline void block_state(const CellArguments& a, const Rows& rows, unsigned blocks,
+                                   uint4* blocked, unsigned n) {
+  const unsigned vectors = blocks * kVectors, stream = n / vectors;
+  if (int(stream) >= rows.streams) return;
+  const int vector = int(n % vectors);
   const float* h = rows.from[stream] + a.at[0] + vector * 8;
   __align__(16) __nv_bfloat16 found[8];
 #pragma unroll
   for (int i = 0; i < 8; ++i) found[i] = __float2bfloat16_rn(vector * 8 + i < a.H ? h[i] : 0.0f);
   const int64_t block = int64_t(stream / kStepRows) * blocks + vector / kVectors;
-  blocked[block * kStepRows * kVectors + swapped(stream % kStepRows, vector % kVectors)] =
+  blocked[block * kStepRows * kVectors + swapped(int(stream % kStepRows), vector % kVectors)] =
       *reinterpret_cast<const uint4*>(found);
+}
+
+// One thread per 16-byte vector; blockIdx.y: 0 is h, t + 1 the input of step t.
+__global__ void block_vectors(const CellArguments a, const Rows rows, const BlockedInput input,
+                              unsigned x_blocks, unsigned h_blocks, uint4* h) {
+  const unsigned n = blockIdx.x * blockDim.x + threadIdx.x;
+  if (blockIdx.y == 0) {
+    block_state(a, rows, h_blocks, h, n);
+  } else {
+    block_input(rows, input, x_blocks, int(blockIdx.y) - 1, n);
+  }
 }
 
 unsigned blocks_of(int64_t count) { return unsigned((count + 255) / 256); }
@@ -96,22 +110,15 @@ void pack_step(int gates, int64_t I, int64_t H, const void* w, int64_t w_depth, 
   check(cudaGetLastError(), "packing weights");
 }
 
-void block_rows(const Rows& rows, const void* x, int64_t stride, const int32_t* index,
-                int64_t depth, int64_t step_bytes, void* blocked, void* stream) {
-  const int64_t count = rows.streams * depth_blocks(depth) * kVectors;
-  const dim3 grid(blocks_of(count), unsigned(rows.steps));
-  block_inputs<<<grid, 256, 0, static_cast<cudaStream_t>(stream)>>>(
-      rows, static_cast<const uint4*>(x), stride / 8, index, depth_blocks(depth), step_bytes / 16,
-      static_cast<uint4*>(blocked));
-  check(cudaGetLastError(), "reading inputs");
-}
-
-void block_h(const CellArguments& layer, const Rows& rows, void* blocked, void* stream) {
-  const auto blocks = int(depth_blocks(layer.H));
-  const dim3 grid(unsigned(blocks * kVectors + 127) / 128, unsigned(rows.streams));
-  block_states<<<grid, 128, 0, static_cast<cudaStream_t>(stream)>>>(layer, rows, blocks,
-                                                                    static_cast<uint4*>(blocked));
-  check(cudaGetLastError(), "reading states");
+void block_slice(const CellArguments& layer, const Rows& rows, const BlockedInput& input, void* h,
+                 void* stream) {
+  const int64_t x_blocks = input.x ? depth_blocks(input.depth) : 0,
+                h_blocks = depth_blocks(layer.H);
+  const dim3 grid(blocks_of(rows.streams * std::max(x_blocks, h_blocks) * kVectors),
+                  unsigned(input.x ? rows.steps : 0) + 1);
+  block_vectors<<<grid, 256, 0, static_cast<cudaStream_t>(stream)>>>(
+      layer, rows, input, unsigned(x_blocks), unsigned(h_blocks), static_cast<uint4*>(h));
+  check(cudaGetLastError(), "reading inputs and states");
 }
 
 }  // namespace tsm::cuda

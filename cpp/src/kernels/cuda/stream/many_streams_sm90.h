@@ -51,10 +51,16 @@ int64_t step_weight_bytes(int gates, int64_t I, int64_t H);
 // only U.
 void pack_step(int gates, int64_t I, int64_t H, const void* w, int64_t w_depth, const void* u,
                int64_t u_depth, void* weights, void* stream);
-// Converts rows [.., stride] of a slice, by `index` or in order, to blocks: `step_bytes` per step.
-void block_rows(const Rows& rows, const void* x, int64_t stride, const int32_t* index,
-                int64_t depth, int64_t step_bytes, void* blocked, void* stream);
-// Converts h before the slice to blocks.
-void block_h(const CellArguments& layer, const Rows& rows, void* blocked, void* stream);
+// Rows of a slice, by `index` or in order, and the blocks for them.
+struct BlockedInput {
+  const void* x = nullptr;         // [.., stride]; null: none
+  int64_t stride = 0, depth = 0;   // in numbers
+  const int32_t* index = nullptr;  // [rows]; null: in order
+  int64_t step_bytes = 0;          // from one step to the next
+  void* blocked = nullptr;
+};
+// Converts to blocks, in one launch: h before the slice, and the input rows if there are any.
+void block_slice(const CellArguments& layer, const Rows& rows, const BlockedInput& input, void* h,
+                 void* stream);
 
 }  // namespace tsm::cuda
