@@ -60,10 +60,17 @@ __device__ inline void block_state(const CellArguments& a, const Rows& rows, uns
   const unsigned vectors = blocks * kVectors, stream = n / vectors;
   if (int(stream) >= rows.streams) return;
   const int vector = int(n % vectors);
-  const float* h = rows.from[stream] + a.at[0] + vector * 8;
+  // A state begins at a multiple of 64 bytes and is padded to one, so that both halves can be read.
+  const auto* h = reinterpret_cast<const float4*>(rows.from[stream] + a.at[0] + vector * 8);
+  __align__(16) float values[8] = {};
+  if (vector * 8 < a.H) {
+    *reinterpret_cast<float4*>(values) = h[0];
+    *reinterpret_cast<float4*>(values + 4) = h[1];
+  }
   __align__(16) __nv_bfloat16 found[8];
 #pragma unroll
-  for (int i = 0; i < 8; ++i) found[i] = __float2bfloat16_rn(vector * 8 + i < a.H ? h[i] : 0.0f);
+  for (int i = 0; i < 8; ++i)
+    found[i] = __float2bfloat16_rn(vector * 8 + i < a.H ? values[i] : 0.0f);
   const int64_t block = int64_t(stream / kStepRows) * blocks + vector / kVectors;
   blocked[block * kStepRows * kVectors + swapped(int(stream % kStepRows), vector % kVectors)] =
       *reinterpret_cast<const uint4*>(found);
