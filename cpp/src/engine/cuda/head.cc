@@ -9,6 +9,8 @@ namespace tsm::cuda {
 namespace {
 
 constexpr int64_t kFloatsAtOnce = int64_t(1) << 24, kRowsAtLeast = 64;
+// Up to this many results are written by the kernels to pinned memory of the host. More are copied.
+constexpr int64_t kWrittenToHost = int64_t(1) << 14;
 
 }  // namespace
 
@@ -36,26 +38,33 @@ void CudaHead::run(const void* y, int64_t stride, const Outputs& wanted,
 
 void CudaHead::enqueue(const void* y, int64_t stride, const Outputs& wanted, int64_t first,
                        int64_t count, CudaWorkspace& workspace) const {
-  const int64_t width = weight_.outputs();
+  const int64_t width = weight_.outputs(), results = count * floats(wanted);
   const Queue& queue = workspace.queue;
-  workspace.logits.reserve(count * width);
-  workspace.results.reserve(count * floats(wanted));
+  const bool to_host = results <= kWrittenToHost;
+  workspace.results.reserve(results);
+  // Where the last kernel writes: its own memory, or the host's.
+  const auto destination = [&](DeviceArray<float>& own, bool last) {
+    if (last && to_host) return workspace.results.data();
+    own.reserve(count * (last ? floats(wanted) : width));
+    return own.data();
+  };
+  float* found = destination(workspace.logits, !wanted.tokens);
   const int64_t skipped =
       wanted.rows ? 0 : (wanted.first_row + first) * stride * (kind_ == Weights::kFloat32 ? 4 : 2);
   product(kind_,
           {count, width, weight_.depth(), static_cast<const char*>(y) + skipped, stride,
            wanted.rows ? wanted.rows + first : nullptr, weight_.data(), weight_.scale(),
-           bias_.data(), workspace.logits.data()},
+           bias_.data(), found},
           queue);
-  const float* found = workspace.logits.data();
   if (wanted.tokens) {
-    workspace.scores.reserve(count);
-    log_probs(found, wanted.tokens + first, count, width, workspace.scores.data(), queue);
-    found = workspace.scores.data();
+    float* const scores = destination(workspace.scores, true);
+    log_probs(found, wanted.tokens + first, count, width, scores, queue);
+    found = scores;
   }
-  check(cudaMemcpyAsync(workspace.results.data(), found, size_t(count * floats(wanted)) * 4,
-                        cudaMemcpyDeviceToHost, queue),
-        "a copy from the device");
+  if (!to_host)
+    check(cudaMemcpyAsync(workspace.results.data(), found, size_t(results) * 4,
+                          cudaMemcpyDeviceToHost, queue),
+          "a copy from the device");
 }
 
 void CudaHead::deliver(const Outputs& wanted, int64_t first, int64_t count,
