@@ -50,12 +50,14 @@ class StagingBuffer {
     return {reinterpret_cast<T*>(host_.data() + at), reinterpret_cast<T*>(device_.data() + at)};
   }
   void send(cudaStream_t stream) const {
+    if (used_ <= kSmall) return send_small(host_.data(), device_.data(), used_, stream);
     check(cudaMemcpyAsync(device_.data(), host_.data(), size_t(used_), cudaMemcpyHostToDevice,
                           stream),
           "a copy to the device");
   }
 
  private:
+  static constexpr int64_t kSmall = int64_t(1) << 16;
   HostArray<char> host_;
   DeviceArray<char> device_;
   int64_t used_ = 0;

@@ -49,6 +49,11 @@ __global__ void pack(int gates, int H, const T* w, int64_t depth, T zero, T* til
   tiles[n] = u < H && from < H ? w[(tile % gates * H + u) * depth + from] : zero;
 }
 
+__global__ void copy_vectors(const uint4* from, uint4* to, int64_t count) {
+  const int64_t n = this_thread();
+  if (n < count) to[n] = from[n];
+}
+
 template <class T>
 __device__ inline T converted(float x) {
   return x;
@@ -164,6 +169,15 @@ RecurrencePlan plan_recurrence(Weights kind, int gates, int H, int streams, int 
 int64_t exchange_words(Weights kind, int H, int streams) {
   return with_tiles(kind,
                     [&](auto tiles) { return int64_t(2) * streams * decltype(tiles)::words(H); });
+}
+
+void send_small(const void* from, void* to, int64_t bytes, void* stream) {
+  const int64_t count = bytes / 16;
+  constexpr int kThreads = 64;  // few, so that many multiprocessors read at the same time
+  copy_vectors<<<unsigned((count + kThreads - 1) / kThreads), kThreads, 0,
+                 static_cast<cudaStream_t>(stream)>>>(static_cast<const uint4*>(from),
+                                                      static_cast<uint4*>(to), count);
+  check(cudaGetLastError(), "a copy to the device");
 }
 
 void encode_h(Weights kind, const CellArguments& layer, const Rows& rows, void* stream) {
