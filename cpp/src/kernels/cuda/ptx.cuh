@@ -54,6 +54,19 @@ __device__ inline uint4 peek_four(const void* from) {
   return v;
 }
 
+// Lets the next kernel of the stream start, if it was launched to overlap with this one; and, in
+// that kernel, waits until this one has ended. Both have no effect otherwise.
+__device__ inline void start_next() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+__device__ inline void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 // Orders ordinary accesses and those of the asynchronous copy engine.
 __device__ inline void proxy_fence() { asm volatile("fence.proxy.async;" ::: "memory"); }
 

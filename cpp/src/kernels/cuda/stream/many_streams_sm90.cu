@@ -6,6 +6,7 @@
 
 #include "cells/generated/all.h"
 #include "kernels/cuda/check.h"
+#include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/stream/many_streams_sm90.h"
 
 namespace tsm::cuda {
@@ -80,6 +81,7 @@ __device__ inline void block_state(const CellArguments& a, const Rows& rows, uns
 __global__ void block_vectors(const CellArguments a, const Rows rows, const BlockedInput input,
                               unsigned x_blocks, unsigned h_blocks, uint4* h) {
   const unsigned n = blockIdx.x * blockDim.x + threadIdx.x;
+  ptx::start_next();  // the steps, which wait before they read the blocks
   if (blockIdx.y == 0) {
     block_state(a, rows, h_blocks, h, n);
   } else {

@@ -234,6 +234,8 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kStepThreads,
   }
   fixed.load(a.all, blockIdx.y * Shape::kUnits, threadIdx.x, kStepThreads);
   ptx::cluster_sync();
+  ptx::wait_for_previous();
+  ptx::proxy_fence();  // the copies read what it has stored
   const uint32_t past = shared_address(memory) % 1024;
   const Stages<Shape> stages{memory + (past > 0 ? 1024 - past : 0), full, empty};
   if (threadIdx.x < 128 * kGroups) {
@@ -278,11 +280,16 @@ struct StepsLauncher {
   }
   void launch(int begin, int end, int first_tile, int tiles) const {
     cudaLaunchConfig_t config = this->config(tiles);
-    cudaLaunchAttribute together{};
-    together.id = cudaLaunchAttributeCooperative;
-    together.val.cooperative = 1;
-    config.attrs = &together;
-    config.numAttrs = end - begin > 1 ? 1 : 0;
+    cudaLaunchAttribute how{};
+    if (end - begin > 1) {
+      how.id = cudaLaunchAttributeCooperative;
+      how.val.cooperative = 1;
+    } else if (all.rows.steps == 1) {  // follows block_slice directly
+      how.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      how.val.programmaticStreamSerializationAllowed = 1;
+    }
+    config.attrs = &how;
+    config.numAttrs = all.rows.steps == 1 || end - begin > 1 ? 1 : 0;
     const StepsLaunch a{all, begin, end, first_tile, tiles, int(unit_tiles()) * kGroups};
     check(cudaLaunchKernelEx(&config, steps_sm90<Cell>, a), "steps");
   }
