@@ -228,11 +228,13 @@ __global__ void __launch_bounds__(256) float_product(const Product p) {
 constexpr int kThin = 8, kThinWarps = 8;
 
 // Adds up the sums of the lanes.
-template <class W>
-__device__ inline void finish(const Product& p, int64_t row, int64_t output, float sum) {
+__device__ inline float sum_of_warp(float sum) {
 #pragma unroll
   for (int i = 16; i > 0; i /= 2) sum += __shfl_xor_sync(~0u, sum, i);
-  if (threadIdx.x % 32 > 0) return;
+  return sum;
+}
+template <class W>
+__device__ inline void finish(const Product& p, int64_t row, int64_t output, float sum) {
   float* out = p.out + row * p.outputs + output;
   *out = (p.bias ? p.bias[output] : *out) + sum * W::scale(p, output);
 }
@@ -315,18 +317,22 @@ __global__ void __launch_bounds__(32 * kThinWarps) few_rows(const Product p) {
   }
 #pragma unroll
   for (int r = 0; r < kThin; ++r) {
-    if (r < p.rows) finish<W>(p, r, output, sum[r]);
+    if (r >= p.rows) break;
+    sum[r] = sum_of_warp(sum[r]);
+    if (lane == 0) finish<W>(p, r, output, sum[r]);
   }
 }
 
 template <class W>
 __global__ void __launch_bounds__(32 * kThinWarps) few_outputs(const Product p) {
-  const int64_t row = int64_t(blockIdx.x) * kThinWarps + threadIdx.x / 32;
-  if (row >= p.rows) return;
-  const int64_t at = row_of(p, row) * p.x_stride;
+  // A block's results are neighbours in memory, which may be the host's: they are written together.
+  __shared__ float sums[kThinWarps][kThin];
+  const int64_t first = int64_t(blockIdx.x) * kThinWarps;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int64_t at = row_of(p, smaller(first + warp, p.rows - 1)) * p.x_stride;
   float sum[kThin] = {};
 #pragma unroll 4
-  for (int64_t k = threadIdx.x % 32 * W::kCount; k < p.depth; k += 32 * W::kCount) {
+  for (int64_t k = lane * W::kCount; k < p.depth; k += 32 * W::kCount) {
     float w[W::kCount], x[W::kCount];
     W::inputs(p.x, at + k, x);
 #pragma unroll
@@ -339,8 +345,14 @@ __global__ void __launch_bounds__(32 * kThinWarps) few_outputs(const Product p) 
   }
 #pragma unroll
   for (int o = 0; o < kThin; ++o) {
-    if (o < p.outputs) finish<W>(p, row, o, sum[o]);
+    if (o >= p.outputs) break;
+    sum[o] = sum_of_warp(sum[o]);
+    if (lane == 0) sums[warp][o] = sum[o];
   }
+  __syncthreads();
+  const int outputs = int(p.outputs), row = int(threadIdx.x) / outputs;
+  if (row < kThinWarps && first + row < p.rows)
+    finish<W>(p, first + row, threadIdx.x % outputs, sums[row][threadIdx.x % outputs]);
 }
 
 template <class W>
