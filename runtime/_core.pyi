@@ -456,3 +456,17 @@ class Launches:
         arrays: dict[str, tuple[int, int] | None],
     ) -> int: ...
     def run(self, addresses: tuple[int, ...], stream: int, /) -> None: ...
+
+class Nru:
+    @property
+    def workspace(self) -> int: ...
+    def __init__(
+        self,
+        *,
+        device: int,
+        dtype: str,
+        shape: tuple[int, int, int, int, int, int],
+        tf32: bool,
+        backward: bool,
+    ) -> None: ...
+    def run(self, addresses: list[int], stream: int, /) -> None: ...

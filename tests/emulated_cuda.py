@@ -8,6 +8,7 @@ without a GPU; tests marked gpu check that the kernels give the same results.
 from __future__ import annotations
 
 import ctypes
+import math
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from tsm.plugin.cells import get_cell
 from tsm.plugin.cells.tape.torch_ops import TorchOps
-from tsm.plugin.layers import layer_cuda, sketch
+from tsm.plugin.layers import layer_cuda, nru_cuda, sketch
 from tsm.runtime import _core
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -33,10 +34,13 @@ def install(monkeypatch) -> None:
         has_products=lambda: True,
         plan_version=lambda: -1,  # what is described here stays apart from the real core's
         Launches=Launches,
+        Nru=Nru,
     )
-    for module in (layer_cuda, sketch):
+    for module in (layer_cuda, nru_cuda, sketch):
         monkeypatch.setattr(module, "_core", core)
-    monkeypatch.setattr(layer_cuda, "current_stream", lambda device: 0)
+    for module in (layer_cuda, nru_cuda):
+        monkeypatch.setattr(module, "current_stream", lambda device: 0)
+    nru_cuda._prepared.cache_clear()
     monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
 
@@ -219,3 +223,119 @@ def recurrence_backward(**given) -> None:
     dense(given["grad_state"], S, B, H)[:] = torch.stack(d)
     if K:
         dense(given["grad_vectors"], K, B, H)[:] = by_row
+
+
+class Nru:
+    """The core's class of this name: one direction of the recurrence of nru."""
+
+    workspace = WORKSPACE
+
+    def __init__(self, *, device, dtype, shape, tf32, backward) -> None:
+        self.dtype, self.backward = DTYPES[dtype], backward
+        self.B, self.T, self.H, self.M, self.heads, self.parts = shape
+        self.side = math.isqrt(self.M * self.heads)
+        self.out = 2 * self.heads + 4 * self.side
+        self.wide, self.m, self.o = (-(-n // 8) * 8 for n in (self.H, self.M, self.out))
+        self.both = self.wide + self.parts * self.m
+        self.line = self.both + 8
+
+    def run(self, addresses, stream) -> None:
+        D, B, T = self.dtype, self.B, self.T
+        steps, lines = (B, T, self.wide), (B, T + 1)
+        kinds = {
+            "zx": (D, steps),
+            "uv": (D, (self.wide, self.both)),
+            "maps": (D, (self.o, self.line)),
+            "norm": (torch.float32, (2, self.H)),
+            "lengths": (torch.int64, (B,)),
+            "z": (D, steps),
+            "rows": (D, (B * (T + 1) + 1, self.line)),
+            "out": (torch.float32, (B, T, self.o)),
+            "h": (torch.float32, (B, self.H)),
+            "m": (torch.float32, (B, self.m)),
+            "dy": (D, (B, T, self.H)),
+            "dh": (torch.float32, (B, self.H)),
+            "dm": (torch.float32, (B, self.m)),
+            "from_z": (torch.float32, (B, self.wide + self.m)),
+            "from_out": (torch.float32, (B, self.line)),
+            "dz": (D, (*lines, self.wide)),
+            "dout": (D, (*lines, self.o)),
+            "dnorm": (torch.float32, (2, B, self.H)),
+        }
+        names = list(kinds)[1:8] + list(kinds)[10:] if self.backward else list(kinds)[:10]
+        given = SimpleNamespace()
+        for name, place in zip(names, addresses[:-1], strict=True):
+            dtype, shape = kinds[name]
+            setattr(given, name, dense(place, *shape, dtype=dtype) if place else None)
+        given.lengths = torch.full((B,), T) if given.lengths is None else given.lengths
+        (self.run_backward if self.backward else self.run_forward)(given)
+
+    def hidden(self, z: Tensor, norm: Tensor | None) -> Tensor:
+        z = z[:, : self.H]
+        if norm is not None:
+            z = TorchOps.layer_norm(z) * norm[0] + norm[1]
+        return torch.nn.functional.pad(torch.relu(z), (0, self.wide - self.H))
+
+    def change(self, out: Tensor) -> Tensor:
+        """What a step adds to m."""
+        k, side = self.heads, self.side
+
+        def rows(first: int) -> Tensor:
+            a, b = out[:, first : first + side], out[:, first + side : first + 2 * side]
+            flat = (a[:, :, None] * b[:, None]).reshape(-1, k, self.M)
+            return flat / flat.abs().pow(5).sum(-1, keepdim=True).pow(0.2)
+
+        change = out[:, :k, None] * rows(2 * k) - out[:, k : 2 * k, None] * rows(2 * k + 2 * side)
+        return torch.nn.functional.pad(change.mean(1), (0, self.m - self.M))
+
+    def shifted(self, rows: Tensor) -> Tensor:
+        """[m, 1, 0..., h] of every step."""
+        flat = rows.flatten()[self.wide :][: rows[:-1].numel()]
+        return flat.view(self.B, self.T + 1, self.line)
+
+    def run_forward(self, a) -> None:
+        lines = a.rows[:-1].view(self.B, self.T + 1, self.line)
+        for t in range(self.T):
+            live = (t < a.lengths)[:, None]
+            a.z[:, t] = a.zx[:, t].float() + lines[:, t, : self.both].float() @ a.uv.float().t()
+            h = self.hidden(a.z[:, t].float(), a.norm)
+            lines[:, t + 1, : self.wide] = torch.where(live, h, 0)
+            a.h[:] = torch.where(live, h[:, : self.H], a.h)
+            a.out[:, t] = self.shifted(a.rows)[:, t].float() @ a.maps.float().t()
+            a.m[:] = torch.where(live, a.m + self.change(a.out[:, t]), a.m)
+            rest, first = a.m, self.wide
+            for _ in range(self.parts):
+                lines[:, t + 1, first : first + self.m] = rest
+                rest, first = rest - rest.to(self.dtype).float(), first + self.m
+
+    def run_backward(self, a) -> None:
+        assert (a.z is None) == (a.norm is None)
+        lines = a.rows[:-1].view(self.B, self.T + 1, self.line)
+        a.dz[:, self.T], a.dout[:, self.T] = 0, 0
+        for t in reversed(range(self.T)):
+            live, ends = (t < a.lengths)[:, None], (t + 1 == a.lengths)[:, None]
+            a.dm += a.from_z[:, self.wide :] + a.from_out[:, : self.m]
+            with torch.enable_grad():
+                out = a.out[:, t].clone().requires_grad_()
+                (dout,) = torch.autograd.grad(self.change(out), out, a.dm)
+            a.dout[:, t] = torch.where(live, dout, 0)
+            a.from_out[:] = a.dout[:, t].float() @ a.maps.float()
+            dh = a.from_z[:, : self.wide] + a.from_out[:, self.both - self.wide + 8 :]
+            if a.dy is not None:
+                dh[:, : self.H] += a.dy[:, t].float()
+            if a.dh is not None:
+                dh[:, : self.H] += torch.where(ends, a.dh, 0)
+            if a.norm is None:
+                dz = dh * (lines[:, t + 1, : self.wide] > 0)
+            else:
+                with torch.enable_grad():
+                    z, norm = (
+                        a.z[:, t].float().requires_grad_(),
+                        a.norm[:, None].repeat(1, self.B, 1),
+                    )
+                    norm.requires_grad_()
+                    found = torch.autograd.grad(self.hidden(z, norm), (z, norm), live * dh)
+                dz, dnorm = found
+                a.dnorm += dnorm
+            a.dz[:, t] = torch.where(live, dz, 0)
+            a.from_z[:] = (a.dz[:, t].float() @ a.uv.float())[:, : self.wide + self.m]

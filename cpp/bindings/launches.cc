@@ -16,6 +16,7 @@
 
 #include "bindings.h"
 #include "core/error.h"
+#include "kernels/cuda/nru/nru.h"
 #include "kernels/cuda/train/products.h"
 #include "kernels/cuda/train/recurrence.h"
 #include "kernels/cuda/train/strided_copies.h"
@@ -191,6 +192,31 @@ class Launches {
   std::vector<std::function<void(const Arrays&, uintptr_t)>> launches_;
 };
 
+// The recurrence of nru, in one direction.
+class Nru {
+ public:
+  Nru(int device, const std::string& dtype, const std::array<int64_t, 6>& shape, bool tf32,
+      bool backward)
+      : device_(device) {
+    const auto [B, T, H, M, heads, parts] = shape;
+    on_device(device_, [&] {
+      prepared_.emplace(NruShape(B, T, H, M, heads, int(parts)), dtype_named(dtype), tf32,
+                        backward);
+    });
+  }
+  int64_t workspace() const { return prepared_->workspace(); }
+  void run(const std::vector<uintptr_t>& addresses, uintptr_t stream) const {
+    std::vector<void*> arrays;
+    for (const uintptr_t address : addresses) arrays.push_back(reinterpret_cast<void*>(address));
+    const py::gil_scoped_release released;
+    on_device(device_, [&] { prepared_->run(arrays, stream); });
+  }
+
+ private:
+  const int device_;
+  std::optional<const NruCuda> prepared_;
+};
+
 }  // namespace
 
 void bind_launches(py::module_& m) {
@@ -205,6 +231,12 @@ void bind_launches(py::module_& m) {
       .def("recurrence", &Launches::recurrence, named, arg("cell"), arg("dtype"), arg("constants"),
            arg("shape"), arg("pitch"), arg("y_step"), arg("tf32"), arg("backward"), arg("arrays"))
       .def("run", &Launches::run);
+  py::class_<Nru>(m, "Nru",
+                  "The recurrence of nru in one direction; shape: B, T, H, M, heads, parts.")
+      .def(py::init<int, const std::string&, const std::array<int64_t, 6>&, bool, bool>(), named,
+           arg("device"), arg("dtype"), arg("shape"), arg("tf32"), arg("backward"))
+      .def_property_readonly("workspace", &Nru::workspace)
+      .def("run", &Nru::run);
 }
 
 }  // namespace tsm::bindings

@@ -1,11 +1,11 @@
 """Non-saturating recurrent unit: an additive memory, written and erased through low-rank vectors.
 
-`advance` is the formula for numpy and torch. The ONNX and TorchScript exporters (which share `unit_norm`) and
-the C++ engine (which sums in float64) have their own implementations of the step. A tape would need shapes and
-nine operations that no other cell uses (matmul, transpose, concat, slice, outer product, reshape, mean, relu,
-layer norm), in each printer and in the interpreter. Also, the engine never stores the k M entries of an outer
-product. It adds them to the memory as they are computed, whereas a program would store the result of every
-operation.
+`advance` is the formula for numpy and torch. The ONNX and TorchScript exporters (which share `unit_norm`), the
+C++ engine (which sums in float64) and the GPU kernels for training (cpp/src/kernels/cuda/nru) have their own
+implementations of the step. A tape would need shapes and nine operations that no other cell uses (matmul,
+transpose, concat, slice, outer product, reshape, mean, relu, layer norm), in each printer and in the
+interpreter. Also, the engine never stores the k M entries of an outer product. It adds them to the memory as
+they are computed, whereas a program would store the result of every operation.
 """
 
 from __future__ import annotations

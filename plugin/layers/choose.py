@@ -3,6 +3,7 @@
 reference   autograd over the cell's program (reference.py): any cell, dtype and device
 layer_cpu   the compiled core on the CPU (layer_cpu.py)
 layer_cuda  the compiled core on a GPU, one call per chunk (layer_cuda.py)
+nru_cuda    the same for the composite cell nru (nru_cuda.py)
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ class Route(NamedTuple):
         return self.name != "reference"
 
 
+COMPOSITE = {"nru": "nru_cuda"}
+"""Composite cells with kernels on a GPU, and the implementations."""
+
 # Cells whose formula differs from the compiled one, after an edit without `make cells`. The old formula must
 # not be trained.
 _changed = frozenset(
@@ -42,7 +46,9 @@ def choose(cell: type[Cell], dtype: torch.dtype, device: torch.device) -> Route:
     """The implementation for a layer whose matrix products use `dtype`."""
     if why := _why_reference(cell.name, dtype, device):
         return Route("reference", why)
-    return Route("layer_cpu" if device.type == "cpu" else "layer_cuda")
+    if device.type == "cpu":
+        return Route("layer_cpu")
+    return Route(COMPOSITE.get(cell.name, "layer_cuda"))
 
 
 @constant_for_compilers
@@ -55,15 +61,16 @@ def _why_reference(cell: str, dtype: torch.dtype, device: torch.device) -> str:
 def _found_why(cell: str, dtype: torch.dtype, device: torch.device) -> str:
     if _core is None:
         return missing
+    kind = device.type
     if not get_cell(cell).elementwise:
-        return f"cell {cell!r} is not element-wise"
-    if cell not in _core.cells:
+        if cell not in COMPOSITE or kind != "cuda":
+            return f"cell {cell!r} is not element-wise"
+    elif cell not in _core.cells:
         return f"cell {cell!r} is not compiled in"
     if cell in _changed:
         return f"cell {cell!r} was compiled with another formula (`make cells`, then rebuild)"
     if dtype not in DTYPES:
         return f"dtype {dtype} has no kernel (available: {', '.join(DTYPES.values())})"
-    kind = device.type
     if kind == "cuda":
         return layer_cuda.why_not(dtype, device)
     return "" if kind == "cpu" else f"device {kind!r} has no kernel (available: cpu, cuda)"

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -15,6 +15,7 @@ from ..cells import Cell, get_cell
 from ..common.checks import check_integer
 from ..common.device import BACKENDS
 from ..common.torch_private import autocast_enabled
+from . import nru_cuda
 from .checks import check_dt, check_input, check_lengths, check_state
 from .choose import Route, choose
 from .contract import LayerCall
@@ -130,10 +131,13 @@ class CellOverTime:
         names = self.cell.states
         states = [] if state is None else [state[name] for name in names]
         weights = list(numbers[:3])
-        inputs = [x, *weights, *states, *numbers.raw]
+        inputs = [x, *weights, *states, *numbers.raw, *numbers.others.values()]
         traced = needs_operator(inputs, dt)
         if not traced and not (batch and steps):  # sizes may be symbols if it is traced
             return self._run_reference(x, numbers, state, dt, lengths)
+        if route.name == "nru_cuda":
+            run = reference_recurrence if traced else nru_cuda.recurrence
+            return self._run_reference(x, numbers, state, dt, lengths, run)
         dtypes = (x.dtype, *(weight.dtype for weight in weights))
         shape = (batch, steps, width, self.hidden_size)
         call = LayerCall(self.cell.name, self._constants, dtype, shape, dtypes)
@@ -152,11 +156,12 @@ class CellOverTime:
         state: Mapping[str, Tensor] | None,
         dt: Tensor | None,
         lengths: Tensor | None,
+        recurrence: Callable[..., tuple[Tensor, States]] = reference_recurrence,
     ) -> tuple[Tensor, States]:
         exact = _exact(numbers.weight_x)
         state = self.zeros(x.shape[0], numbers.bias) if state is None else state
         vectors = self.vector_values(numbers.raw)
-        return reference_recurrence(
+        return recurrence(
             self.cell,
             nn.functional.linear(x, numbers.weight_x, numbers.bias),
             {**numbers.others, "weight_h": numbers.weight_h},

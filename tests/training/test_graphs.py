@@ -61,6 +61,14 @@ def test_every_compiled_cell(runs, replays, compiled_cell):
     assert_same(without_time(runs.checkpoint("with")), without_time(runs.checkpoint("without")))
 
 
+def test_nru(runs, replays):
+    flags = LM.format(cell="lstm") + " --cell nru --bf16"
+    assert runs("without", "--no-cuda-graphs", flags) == 0
+    assert runs("with", "", flags) == 0
+    assert replays
+    assert_same(without_time(runs.checkpoint("with")), without_time(runs.checkpoint("without")))
+
+
 @pytest.mark.parametrize("name", ["nru", "plstm"])
 def test_layers_without_kernels(runs, replays, name):
     flags = LM.format(cell="lstm") + f" --cell {name} --backend reference"

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..claims import Ahead, Between, Reaches, register_claim
 from ..quantities import ABLATION, EXPONENT, ROBUSTNESS, WAITING
-from ..recipe import ELSEWHERE, NOTHING, Experiment, Metric, Variant, Worth, register
+from ..recipe import ELSEWHERE, Experiment, Metric, Variant, Worth, register
 
 EPOCHS = 300  # the paper's curves end after hundreds of epochs
 LENGTHS = (200, 500, 1000)
@@ -106,10 +106,7 @@ GATE_SETTINGS: dict[str, dict[str, Any]] = {
     "refine_lstm": {"settings": {"cell": "lstm_refine"}},
     "softsign_lstm": {},
     "janet": {},
-    "nru": {
-        "settings": {"cell_options": "memory_size=144:heads=4"},
-        "hindered": "no GPU kernel, some 45 hours",
-    },
+    "nru": {"settings": {"cell_options": "memory_size=144:heads=4"}},
 }
 GATES = published(
     tuple(
@@ -144,7 +141,7 @@ register(
         seeds=3,
         pairs=tuple((v.name, v.name.removesuffix("-float32")) for v in FLOAT32),
         worth={
-            "nru-*": NOTHING,  # no GPU kernel: 45 hours
+            "nru-*": Worth(8, 30),
             "plstm-1000": Worth(6, 12),
             "*-1000": Worth(6, 18),
             "*-200-float32": Worth(1, 3),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..claims import Reaches, register_claim
-from ..recipe import NOTHING, Experiment, Metric, Variant, Worth, register
+from ..recipe import Experiment, Metric, Variant, Worth, register
 from .words import AWD
 
 register(
@@ -97,7 +97,7 @@ register(
         ),
         (Metric("seconds_an_epoch", "seconds an epoch", 1, 1),),
         seeds=5,
-        worth={"*nru": NOTHING, "*": Worth(7, 0.6)},
+        worth={"*": Worth(7, 0.6)},
         smoke={
             "decoder_hidden_size": 8,
             "batch_size": 4,

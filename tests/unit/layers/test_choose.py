@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import emulated_cuda
+from tsm.plugin.cells import get_cell
 from tsm.plugin.layers import choose as chooser
 from tsm.plugin.layers import layer_cuda
 from tsm.plugin.layers.choose import choose
@@ -47,6 +48,19 @@ def test_on_a_gpu_without(compiled_cell, capability, monkeypatch, missing, why):
     monkeypatch.setattr(layer_cuda._core, missing, lambda: 0)
     route = choose(compiled_cell, torch.bfloat16, CUDA)
     assert route.name == "reference" and why in route.why
+
+
+def test_nru(capability, monkeypatch):
+    """It has kernels on a GPU only."""
+    nru = get_cell("nru")
+    assert choose(nru, torch.float32, CPU).why == "cell 'nru' is not element-wise"
+    capability((9, 0))
+    assert choose(nru, torch.float32, CUDA) == choose(nru, torch.bfloat16, CUDA)
+    assert choose(nru, torch.bfloat16, CUDA).name == "nru_cuda"
+    assert "float64" in choose(nru, torch.float64, CUDA).why
+    chooser._found_why.cache_clear()
+    monkeypatch.setattr(layer_cuda._core, "has_products", lambda: False)
+    assert "cublasLt" in choose(nru, torch.bfloat16, CUDA).why
 
 
 def test_on_a_gpu_older_than_the_kernels(compiled_cell, capability):

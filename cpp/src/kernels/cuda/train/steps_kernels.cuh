@@ -5,7 +5,7 @@
 // row (lengths) nothing is read.
 #pragma once
 #include "core/error.h"
-#include "kernels/cuda/check.h"
+#include "kernels/cuda/early.cuh"
 #include "kernels/cuda/train/cell_backward.cuh"
 #include "kernels/cuda/train/steps.h"
 
@@ -48,13 +48,6 @@ struct Pair {
     }
   }
 };
-
-// Waits for the product before this kernel, if the kernel was launched early.
-__device__ inline void wait_for_product() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
 
 template <class Cell, class D>
 __global__ void __launch_bounds__(kStepThreads)
@@ -100,7 +93,7 @@ __global__ void __launch_bounds__(kStepThreads)
 #pragma unroll
     for (int i = 0; i < S; ++i) store(last + i * one, s[i].x, s[i].y);
   };
-  wait_for_product();
+  cuda::wait_for_earlier();  // for the product
   if (launch.first == 0 && saved && T > 0) keep_states(0);
   if (launch.first == 0 && pair.length == 0) set_last();
 
@@ -250,7 +243,7 @@ __global__ void __launch_bounds__(kStepThreads)
   };
   const float2 nothing[G] = {};
   if (launch.first < launch.end) fetch(launch.end - 1);
-  wait_for_product();
+  cuda::wait_for_earlier();  // for the product
   if (launch.end == T && pitch > T) store_dz(T, nothing);
   for (int t = launch.end - 1; t >= launch.first; --t) {
     const Fetched now = next;
@@ -314,7 +307,7 @@ __global__ void __launch_bounds__(kStepThreads)
   const RecurrenceBackward& a = launch.args;
   const Pair<Cell, D> pair(launch, constants);
   if (!pair.live) return;
-  wait_for_product();
+  cuda::wait_for_earlier();  // for the product
   float2 d[N::S] = {}, dq[N::kQ] = {};
   if (pair.length == 0) {
     start_pair(pair, a, d);
@@ -327,40 +320,16 @@ __global__ void __launch_bounds__(kStepThreads)
   finish_pair(pair, a, d, dq);
 }
 
-// Whether the code that the current device runs has griddepcontrol.wait: it may be PTX for an older
-// device.
-inline bool waits(const void* kernel) {
-  thread_local int known = -1;
-  thread_local bool found = false;
-  int device = 0;
-  cuda::check(cudaGetDevice(&device), "no device");
-  if (device != known) {
-    cudaFuncAttributes code{};
-    cuda::check(cudaFuncGetAttributes(&code, kernel), "the code of a step");
-    found = code.ptxVersion >= 90;
-    known = device;
-  }
-  return found;
-}
-
 template <class Cell, class Args>
 void launch_steps(void (*kernel)(StepsLaunch<Args>, Constants<Cell>),
                   const StepsLaunch<Args>& launch) {
   const RecurrenceShape& shape = launch.args.shape;
   Constants<Cell> k{};
   for (int i = 0; i < Cell::kConstants; ++i) k.value[i] = float(launch.args.constants[i]);
-  cudaLaunchConfig_t config{};
   const int64_t pairs = shape.B * (shape.H / 2);
   require(pairs < (int64_t(1) << 31), "the batch is too large");
-  config.gridDim = dim3(unsigned((pairs + kStepThreads - 1) / kStepThreads));
-  config.blockDim = dim3(kStepThreads);
-  config.stream = cudaStream_t(launch.stream);
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &early;
-  config.numAttrs = launch.early && waits(reinterpret_cast<const void*>(kernel)) ? 1 : 0;
-  cuda::check(cudaLaunchKernelEx(&config, kernel, launch, k), "launch of a step");
+  const unsigned blocks = unsigned((pairs + kStepThreads - 1) / kStepThreads);
+  cuda::launch(kernel, blocks, kStepThreads, 0, launch.stream, launch.early, launch, k);
 }
 
 template <class Cell, class D>
