@@ -412,6 +412,7 @@ def recurrence_cuda_take_plan(
 def cross_entropy_cuda(
     *,
     dtype: str,
+    device: int,
     rows: int,
     classes: int,
     logits: int,

@@ -184,17 +184,19 @@ std::string path_cuda(int device) { return tsm::recurrence_cuda_path(device); }
 void pretend_cuda(const std::string& like) { tsm::recurrence_cuda_pretend(like); }
 
 // Without grad: the losses of the rows are written to `out`. With it: the gradient of the logits.
-void cross_entropy_cuda(const std::string& dtype, int64_t rows, int64_t classes, uintptr_t logits,
-                        uintptr_t target, uintptr_t log_sums, uintptr_t grad, int64_t grad_step,
-                        uintptr_t out, uintptr_t stream) {
+void cross_entropy_cuda(const std::string& dtype, int device, int64_t rows, int64_t classes,
+                        uintptr_t logits, uintptr_t target, uintptr_t log_sums, uintptr_t grad,
+                        int64_t grad_step, uintptr_t out, uintptr_t stream) {
   const auto at = [](uintptr_t address) { return reinterpret_cast<float*>(address); };
   const tsm::cuda::LossRows all{
       at(logits), dtype_named(dtype) == tsm::DType::kFloat32, rows,
       classes,    reinterpret_cast<const int64_t*>(target),   at(log_sums)};
-  if (grad)
-    tsm::cuda::cross_entropy_gradient(all, at(grad), grad_step, at(out), stream);
-  else
-    tsm::cuda::cross_entropy(all, at(out), stream);
+  tsm::on_device(device, [&] {
+    if (grad)
+      tsm::cuda::cross_entropy_gradient(all, at(grad), grad_step, at(out), stream);
+    else
+      tsm::cuda::cross_entropy(all, at(out), stream);
+  });
 }
 
 #endif
@@ -319,8 +321,8 @@ void bind_training(py::module_& m) {
   define(m, "recurrence_cuda_take_plan", take_plan_cuda,
          {"cell", "dtype", "device", "batch", "hidden", "backward", "rank"});
   define(m, "cross_entropy_cuda", cross_entropy_cuda,
-         {"dtype", "rows", "classes", "logits", "target", "log_sums", "grad", "grad_step", "out",
-          "stream"});
+         {"dtype", "device", "rows", "classes", "logits", "target", "log_sums", "grad", "grad_step",
+          "out", "stream"});
   m.def("has_products", &tsm::cuda::has_products);
   m.def("plan_version", &tsm::recurrence_cuda_plan_version);
   bind_launches(m);

@@ -6,6 +6,7 @@ six times as many bytes. Here the logits are read once per direction; all sums a
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -14,20 +15,24 @@ from torch.nn.functional import cross_entropy
 
 from ..common.torch_private import raw_stream
 from .core import DTYPES, _core
-
-KERNELS = (torch.bfloat16, torch.float32)
+from .layer_cuda import why_not
 
 
 def row_losses(logits: Tensor, target: Tensor) -> Tensor:
     """The losses [N] in float32 of logits [N, V] and classes [N], as torch's cross_entropy (also for -100)."""
-    if not has_kernel(logits) or logits.dtype not in KERNELS or target.dtype != torch.int64:
+    if not has_kernel(logits) or target.dtype != torch.int64:
         return cross_entropy(logits.float(), target, reduction="none")
     losses: Tensor = _RowLosses.apply(logits.contiguous(), target.contiguous())
     return losses
 
 
 def has_kernel(logits: Tensor) -> bool:
-    return logits.is_cuda and _core is not None and _core.with_cuda and logits.numel() > 0
+    return logits.is_cuda and logits.numel() > 0 and _compiled(logits.dtype, logits.device)
+
+
+@lru_cache
+def _compiled(dtype: torch.dtype, device: torch.device) -> bool:
+    return _core is not None and not why_not(dtype, device)
 
 
 class _RowLosses(torch.autograd.Function):
@@ -52,6 +57,7 @@ def _run(
 ) -> None:
     _core.cross_entropy_cuda(
         dtype=DTYPES[logits.dtype],
+        device=logits.get_device(),
         rows=logits.shape[0],
         classes=logits.shape[1],
         logits=logits.data_ptr(),

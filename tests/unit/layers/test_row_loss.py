@@ -19,7 +19,7 @@ def at(address, dtype, *shape):
     return torch.frombuffer(raw, dtype=dtype).view(shape)
 
 
-def emulated(dtype, rows, classes, logits, target, log_sums, grad, grad_step, out, stream):
+def emulated(dtype, device, rows, classes, logits, target, log_sums, grad, grad_step, out, stream):
     """The core's function on host memory."""
     kind = getattr(torch, dtype)
     z = at(logits, kind, rows, classes).float()
@@ -68,6 +68,17 @@ def test_without_a_kernel():
         compare(*case)
 
 
+def test_a_gpu_without_kernels(monkeypatch):
+    """An older one, or one for which the build has no code."""
+    device = torch.device("cuda", 0)
+    logits = SimpleNamespace(is_cuda=True, numel=lambda: 1, dtype=torch.float32, device=device)
+    for why in ("", "compute capability 7.5"):
+        monkeypatch.setattr(row_loss, "why_not", lambda *_, why=why: why)
+        row_loss._compiled.cache_clear()
+        assert row_loss.has_kernel(logits) == (not why)
+    row_loss._compiled.cache_clear()
+
+
 @pytest.mark.gpu
 def test_the_kernel():
     for case in cases("cuda"):
@@ -78,7 +89,7 @@ def test_the_kernel():
 @pytest.mark.gpu
 def test_special_values():
     logits = torch.randn(5, 8, device="cuda")
-    logits[1, 2], logits[2, 3] = math.nan, -math.inf
+    logits[1, 2], logits[2, 3], logits[4, 4:] = math.nan, -math.inf, -math.inf
     logits = logits.requires_grad_()
     target = torch.tensor([-100, 0, 0, 99, 3], device="cuda")
     losses = row_loss.row_losses(logits, target)
@@ -86,3 +97,5 @@ def test_special_values():
     assert losses[0] == 0 and not logits.grad[0].any()
     assert losses.isnan().tolist() == [False, True, False, True, False]
     assert logits.grad[2, 3] == 0 and logits.grad[2].isfinite().all()
+    assert logits.grad[3].isnan().all()
+    torch.testing.assert_close(losses[4:], cross_entropy(logits[4:], target[4:], reduction="none"))

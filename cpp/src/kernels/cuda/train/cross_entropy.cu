@@ -1,6 +1,8 @@
 // One block per row. The sum is computed in one pass, relative to the largest logit so far.
 #include <cuda_bf16.h>
 
+#include <cfloat>
+#include <cmath>
 #include <type_traits>
 
 #include "core/error.h"
@@ -23,19 +25,20 @@ struct alignas(sizeof(D) * N) Several {
   D at[N];
 };
 
-// sum exp(z - most)
+// sum exp(z - most). `most` is finite at first: a logit may be -infinity.
 struct Sum {
-  float most = -INFINITY, sum = 0.0f;
+  float most = -FLT_MAX, sum = 0.0f;
 
-  __device__ static float scale(float from, float to) {
-    return from == to ? 1.0f : expf(from - to);
-  }
   __device__ void add(const Sum& other) {
     const float top = fmaxf(most, other.most);
-    sum = sum * scale(most, top) + other.sum * scale(other.most, top);
+    sum = sum * expf(most - top) + other.sum * expf(other.most - top);
     most = top;
   }
 };
+
+__device__ bool is_class(int64_t target, int64_t classes) {
+  return target >= 0 && target < classes;
+}
 
 template <class D, int N>
 __global__ void __launch_bounds__(kThreads) loss_kernel(LossRows p, float* losses) {
@@ -48,7 +51,7 @@ __global__ void __launch_bounds__(kThreads) loss_kernel(LossRows p, float* losse
     float top = own.most;
 #pragma unroll
     for (int k = 0; k < N; ++k) top = fmaxf(top, to_float(z.at[k]));
-    own.sum *= Sum::scale(own.most, top);
+    own.sum *= expf(own.most - top);
     own.most = top;
 #pragma unroll
     for (int k = 0; k < N; ++k) own.sum += expf(to_float(z.at[k]) - top);
@@ -62,9 +65,10 @@ __global__ void __launch_bounds__(kThreads) loss_kernel(LossRows p, float* losse
   for (int w = 1; w < kWarps; ++w) own.add(of_warps[w]);
   const float log_sum = own.most + logf(own.sum);
   const int64_t target = p.target[row];
-  const bool valid = target >= 0 && target < p.classes;
   p.log_sums[row] = log_sum;
-  losses[row] = valid ? log_sum - to_float(logits[target]) : target == kIgnored ? 0.0f : NAN;
+  losses[row] = is_class(target, p.classes) ? log_sum - to_float(logits[target])
+                : target == kIgnored        ? 0.0f
+                                            : NAN;
 }
 
 template <class D, int N>
@@ -72,7 +76,9 @@ __global__ void __launch_bounds__(kThreads)
     gradient_kernel(LossRows p, const float* grad, int64_t grad_step, D* out) {
   const int64_t row = blockIdx.x, target = p.target[row];
   const float log_sum = p.log_sums[row];
-  const float factor = target == kIgnored ? 0.0f : grad[row * grad_step];
+  const float factor = is_class(target, p.classes) ? grad[row * grad_step]
+                       : target == kIgnored        ? 0.0f
+                                                   : NAN;
   const auto* from =
       reinterpret_cast<const Several<D, N>*>(static_cast<const D*>(p.logits) + row * p.classes);
   auto* to = reinterpret_cast<Several<D, N>*>(out + row * p.classes);
