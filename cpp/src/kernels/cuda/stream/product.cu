@@ -329,7 +329,7 @@ __global__ void __launch_bounds__(32 * kThinWarps) few_outputs(const Product p) 
   __shared__ float sums[kThinWarps][kThin];
   const int64_t first = int64_t(blockIdx.x) * kThinWarps;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int64_t at = row_of(p, smaller(first + warp, p.rows - 1)) * p.x_stride;
+  const int64_t at = row_of(p, first + warp) * p.x_stride;
   float sum[kThin] = {};
 #pragma unroll 4
   for (int64_t k = lane * W::kCount; k < p.depth; k += 32 * W::kCount) {
