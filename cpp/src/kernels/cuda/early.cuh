@@ -2,15 +2,9 @@
 // compute capability 9.0 and later).
 #pragma once
 #include "kernels/cuda/check.h"
+#include "kernels/cuda/ptx.cuh"
 
 namespace tsm::cuda {
-
-// Waits for the kernel before this one, if this one was launched early.
-__device__ inline void wait_for_earlier() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
 
 // Whether the code that the current device runs has griddepcontrol.wait: it may be PTX for an older
 // device.
@@ -28,7 +22,7 @@ inline bool waits(const void* kernel) {
   return found;
 }
 
-// early: the kernel may start before the one before it has ended, and calls wait_for_earlier.
+// early: the kernel may start before the one before it has ended, and calls ptx::wait_for_previous.
 template <class... Args>
 void launch(void (*kernel)(Args...), unsigned blocks, unsigned threads, size_t shared_bytes,
             uintptr_t stream, bool early, const Args&... args) {

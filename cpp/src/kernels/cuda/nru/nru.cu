@@ -38,7 +38,7 @@ struct Block {
   float* const parts;  // shared, one per warp
 
   __device__ void sync() const { __syncthreads(); }
-  __device__ void wait() const { cuda::wait_for_earlier(); }
+  __device__ void wait() const { ptx::wait_for_previous(); }
   __device__ float sum(float x) const {
     const Lanes<32> warp;
     x = warp.sum(x);

@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(kStepThreads)
 #pragma unroll
     for (int i = 0; i < S; ++i) store(last + i * one, s[i].x, s[i].y);
   };
-  cuda::wait_for_earlier();  // for the product
+  ptx::wait_for_previous();  // for the product
   if (launch.first == 0 && saved && T > 0) keep_states(0);
   if (launch.first == 0 && pair.length == 0) set_last();
 
@@ -243,7 +243,7 @@ __global__ void __launch_bounds__(kStepThreads)
   };
   const float2 nothing[G] = {};
   if (launch.first < launch.end) fetch(launch.end - 1);
-  cuda::wait_for_earlier();  // for the product
+  ptx::wait_for_previous();  // for the product
   if (launch.end == T && pitch > T) store_dz(T, nothing);
   for (int t = launch.end - 1; t >= launch.first; --t) {
     const Fetched now = next;
@@ -307,7 +307,7 @@ __global__ void __launch_bounds__(kStepThreads)
   const RecurrenceBackward& a = launch.args;
   const Pair<Cell, D> pair(launch, constants);
   if (!pair.live) return;
-  cuda::wait_for_earlier();  // for the product
+  ptx::wait_for_previous();  // for the product
   float2 d[N::S] = {}, dq[N::kQ] = {};
   if (pair.length == 0) {
     start_pair(pair, a, d);
