@@ -14,7 +14,8 @@ struct LossRows {
 
 constexpr int64_t kIgnored = -100;
 
-// Both are asynchronous on `stream`, of the current device. The first one writes log_sums, the second one reads them.
+// Both are asynchronous on `stream`, of the current device. The first one writes log_sums, the
+// second one reads them.
 void cross_entropy(const LossRows& rows, float* losses, uintptr_t stream);
 // out [rows][classes] = grad [row * grad_step] (softmax(logits) - one_hot(target)), in the dtype of
 // the logits
