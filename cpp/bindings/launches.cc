@@ -199,10 +199,8 @@ class Nru {
       bool backward)
       : device_(device) {
     const auto [B, T, H, M, heads, parts] = shape;
-    on_device(device_, [&] {
-      prepared_.emplace(NruShape(B, T, H, M, heads, int(parts)), dtype_named(dtype), tf32,
-                        backward);
-    });
+    const NruShape sizes(B, T, H, M, heads, int(parts));
+    on_device(device_, [&] { prepared_.emplace(sizes, dtype_named(dtype), tf32, backward); });
   }
   int64_t workspace() const { return prepared_->workspace(); }
   void run(const std::vector<uintptr_t>& addresses, uintptr_t stream) const {
