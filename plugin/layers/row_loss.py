@@ -13,14 +13,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from ..common.torch_private import raw_stream
+from ..common.torch_private import has_tangent, is_traced, is_transformed, raw_stream
 from .core import DTYPES, _core
 from .layer_cuda import why_not
 
 
 def row_losses(logits: Tensor, target: Tensor) -> Tensor:
     """The losses [N] in float32 of logits [N, V] and classes [N], as torch's cross_entropy (also for -100)."""
-    if not has_kernel(logits) or target.dtype != torch.int64:
+    inputs = [logits, target]
+    special = is_traced(inputs) or is_transformed(inputs) or has_tangent(inputs)
+    if special or not has_kernel(logits) or target.dtype != torch.int64:
         return cross_entropy(logits.float(), target, reduction="none")
     losses: Tensor = _RowLosses.apply(logits.contiguous(), target.contiguous())
     return losses

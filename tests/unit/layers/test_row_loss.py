@@ -63,6 +63,22 @@ def test_calls_of_the_kernel(monkeypatch):
         compare(*case)
 
 
+def test_transforms_take_torchs_own(monkeypatch):
+    monkeypatch.setattr(row_loss, "has_kernel", lambda logits: True)
+    monkeypatch.setattr(row_loss, "_core", None)
+    logits, target = torch.randn(3, 8), torch.tensor([1, 7, 0])
+
+    def loss(given):
+        return row_loss.row_losses(given, target).sum()
+
+    wanted = logits.softmax(1) - torch.nn.functional.one_hot(target, 8)
+    torch.testing.assert_close(torch.func.grad(loss)(logits), wanted)
+    _, forward = torch.func.jvp(loss, (logits,), (logits,))
+    torch.testing.assert_close(forward, (wanted * logits).sum())
+    compiled = torch.compile(loss, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(logits), cross_entropy(logits, target, reduction="sum"))
+
+
 def test_without_a_kernel():
     for case in cases("cpu"):
         compare(*case)
