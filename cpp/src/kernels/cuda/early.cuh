@@ -1,6 +1,8 @@
 // Kernels that are launched while the kernel before them runs (programmatic dependent launch,
 // compute capability 9.0 and later).
 #pragma once
+#include <cstdint>
+
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/ptx.cuh"
 
