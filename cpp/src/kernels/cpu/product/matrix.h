@@ -199,8 +199,8 @@ struct Product {
       const int64_t blocks = whole ? (rows + Kind::kRows - 1) / Kind::kRows
                                    : (rows + Kind::kOtherRows - 1) / Kind::kOtherRows;
       // The first row of a block. Blocks have nearly the same size, but with tiles of 9 rows all
-      // except the last two have 9. Those two have 9 and the rest, if the rest has at least 4 rows
-      // (9 + 7 are faster than 8 + 8), otherwise half each.
+      // except the last two have 9. Those two have 9 and the rest, if the rest has at least 6 rows
+      // (9 + 7 are faster than 8 + 8, but 7 + 7 than 9 + 5), otherwise half each.
       const bool even = Kind::kRows < 9 || !whole || blocks == 1;
       const int64_t each = !even ? 0 : blocks == 1 ? rows : quotient(rows, blocks);
       const int64_t more = rows - each * blocks;
@@ -208,7 +208,7 @@ struct Product {
       const auto first_row = [&](int64_t block) {
         if (even) return block * each + smaller(block, more);
         if (block < blocks - 1) return block * most_rows;
-        return block < blocks ? full + (rest > 12 ? most_rows : rest / 2) : rows;
+        return block < blocks ? full + (rest > 14 ? most_rows : rest / 2) : rows;
       };
       // Each part of the panel is multiplied with all rows before the next part.
       const int64_t group_bytes = width * Kind::kGroup * int64_t(sizeof(Element));

@@ -40,10 +40,10 @@ class PackedMatrix {
   int64_t panels() const { return (outputs_ + kernels_.panel - 1) / kernels_.panel; }
   int64_t bytes() const { return packed_.size(); }
 
-  // sums[r, :] += x[r, :] w^T for the outputs of panels [first, last).
-  void multiply(int64_t rows, const void* x, const Accumulators& sums, int64_t first,
-                int64_t last) const {
-    kernels_.multiply(packed_.data(), outputs_, inputs_, rows, x, sums, first, last, {});
+  // sums[r, :] += x[r, :] w^T for the outputs of panels [first, last). next: what is read after it.
+  void multiply(int64_t rows, const void* x, const Accumulators& sums, int64_t first, int64_t last,
+                const Next& next = {}) const {
+    kernels_.multiply(packed_.data(), outputs_, inputs_, rows, x, sums, first, last, next);
   }
 
   // A buffer for rows of activations.

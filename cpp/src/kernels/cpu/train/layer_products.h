@@ -259,6 +259,7 @@ class WeightGradients {
   static constexpr int64_t kChain = 8 * kBlock;
   static constexpr int64_t kSumsBytes = 1 << 20;  // of a half, to stay in cache
   static constexpr int64_t kColumns = 16;         // of dz, transposed together
+  static constexpr int64_t kStrip = 64;           // rows of dz that stay in L2 while transposed
   static constexpr int64_t kRows = 48;            // per thread, at least
 
   struct Block {
@@ -340,30 +341,34 @@ class WeightGradients {
     one(from.b, 1, to.b);
   }
 
-  // Columns of dz become rows of activations. They are summed first, row by row, which brings them
-  // into the cache; column by column, most reads would miss.
+  // Columns of dz become rows of activations. A strip of rows is summed first, row by row, which
+  // brings it into the cache; column by column, most reads would miss.
   void transpose_dz(const Block& block, int64_t begin, int64_t end, const Scratch& scratch,
                     F* grad_b) const {
     const F* const dz = dz_ + block.first * GH_;
     const int64_t rows = end - begin;
+    const int64_t bytes = products_.encoded_bytes(block.count);
+    const bool as_is = sizeof(D) == sizeof(F) && bytes == block.count * int64_t(sizeof(F));
+    const int64_t most = as_is ? kStrip : kBlock;
     std::fill_n(scratch.columns, rows, F(0));
-    kernels_.add_rows(dz + begin, GH_, block.count, rows, scratch.columns);
+    for (int64_t row = 0; row < block.count; row += most) {
+      const int64_t some = std::min(most, block.count - row);
+      const F* const from = dz + row * GH_;
+      kernels_.add_rows(from + begin, GH_, some, rows, scratch.columns);
+      for (int64_t first = begin; first < end; first += kColumns) {
+        const int64_t count = std::min(kColumns, end - first);
+        char* const to = scratch.transposed + (first - begin) * bytes;
+        alignas(64) F transposed[kColumns * kBlock];
+        kernels_.transpose(from + first, GH_, some, count,
+                           as_is ? reinterpret_cast<F*>(to) + row : transposed,
+                           as_is ? block.count : kBlock);
+        for (int64_t i = 0; i < count && !as_is; ++i)
+          products_.encode(transposed + i * kBlock, block.count, to + i * bytes);
+      }
+    }
     F* const sums = grad_b + begin;
     for (int64_t i = 0; i < rows; ++i)
       sums[i] = block.done > 0 ? sums[i] + scratch.columns[i] : scratch.columns[i];
-
-    const int64_t bytes = products_.encoded_bytes(block.count);
-    const bool as_is = sizeof(D) == sizeof(F) && bytes == block.count * int64_t(sizeof(F));
-    for (int64_t first = begin; first < end; first += kColumns) {
-      const int64_t count = std::min(kColumns, end - first);
-      char* const to = scratch.transposed + (first - begin) * bytes;
-      alignas(64) F transposed[kColumns * kBlock];
-      kernels_.transpose(dz + first, GH_, block.count, count,
-                         as_is ? reinterpret_cast<F*>(to) : transposed,
-                         as_is ? block.count : kBlock);
-      for (int64_t i = 0; i < count && !as_is; ++i)
-        products_.encode(transposed + i * kBlock, block.count, to + i * bytes);
-    }
   }
 
   int64_t size_of_x() const { return int64_t(a_.input.full_precision_x ? sizeof(F) : sizeof(D)); }

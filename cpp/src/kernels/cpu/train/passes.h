@@ -250,7 +250,11 @@ class BackwardPass : public RecurrencePass<D> {
   void multiply(int64_t b, int64_t rows, int64_t t, int64_t first, int64_t last) const {
     const F* const dz = gradient_.dz() + Base::saved(b, t) * GH;
     const void* const from = as_is_ ? static_cast<const void*>(dz) : encoded_dz(b);
-    u_.multiply(rows, from, {grad_ + b * H, H}, first, last);
+    // The cell reads the gates of the previous step next.
+    Next next;
+    if (t > 0 && last == u_.panels())
+      next = {z_ + Base::saved(b, t - 1) * GH, rows * GH * int64_t(sizeof(F))};
+    u_.multiply(rows, from, {grad_ + b * H, H}, first, last, next);
   }
   void after_product(int64_t, int64_t) const {}
   void finish_rows(int64_t b, int64_t rows, int64_t steps) const {
