@@ -113,8 +113,9 @@ NOTES = {
     "nru": "M = `memory_size`, k = `heads`. The memory has no forget factor, so the picture shows layers "
     "with random weights on zero input: the distance between two runs whose memories start at distance 1, "
     "S_n = |m_n - m~_n| / |m_0 - m~_0|. It grows instead of shrinking: nothing bounds the memory, and the "
-    "weights feed it back. On a GPU it trains step by step, with kernels of its own; on a CPU as plain "
-    "PyTorch.",
+    "weights feed it back. So a language model needs `--reset-state`: in a memory that is carried from segment "
+    "to segment, the numbers overflow after some 1,500 steps. On a GPU it trains step by step, with kernels of "
+    "its own; on a CPU as plain PyTorch.",
     "plstm": _POWER,
     "plstm_fast": _POWER,
     "plstm_uncoupled": _POWER,

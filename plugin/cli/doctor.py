@@ -199,7 +199,7 @@ def core_lines(c: dict[str, Any]) -> list[str]:
     out = ["compiled core: yes" + (f", but {c['problem']}" if c["problem"] else "")]
     out.append(f"  cells: {', '.join(c['cells'])}")
     for name, why in c["not_compiled"].items():
-        out.append(f"  reference only: {name} ({why})")
+        out.append(f"  no generated kernels: {name} ({why})")
     levels = f"  instruction sets: {', '.join(c['levels'])}; in use: "
     if c["active_level"] is None:
         levels += f"none, as TSM_ISA = {os.environ.get('TSM_ISA')!r} is not one of them"

@@ -381,7 +381,10 @@ class Trainer:
         """The error that ends training: what happened and where, what has been saved, what may help."""
         good = self.saver.last_good or "none has been written yet"
         smaller = "--lr or --clip-norm" if self.config.clip_norm else "--lr"
-        return NotFinite(f"the {what}; last good checkpoint: {good}. A smaller {smaller} may help")
+        hint = f"A smaller {smaller} may help"
+        if self.task.stateful and not all(layer.cell.bounded for layer in self.model.layers):
+            hint = "A carried state of this cell can grow without bound: --reset-state may help"
+        return NotFinite(f"the {what}; last good checkpoint: {good}. {hint}")
 
 
 def _broken(reading: Reading, loss: float, norm: float) -> str:

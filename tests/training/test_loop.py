@@ -238,6 +238,15 @@ def test_no_limit_is_not_to_be_made_smaller(runs, monkeypatch, capsys, clip, hin
     assert capsys.readouterr().err.endswith(f". A smaller {hint} may help\n")
 
 
+@pytest.mark.parametrize(
+    ("flags", "hint"), [("", "--reset-state may"), ("--reset-state", "A smaller --lr")]
+)
+def test_a_carried_memory_without_bounds_should_be_reset(runs, monkeypatch, capsys, flags, hint):
+    break_weights(monkeypatch, 2)
+    assert runs("n", f"--arch nru_lm --max-update 3 {flags}") == 1
+    assert hint in capsys.readouterr().err
+
+
 def test_a_metric_of_nan_is_never_the_best():
     state = TrainState(update=5)
     assert not state.judge(math.nan, False, {"m": math.nan}) and state.best is None
