@@ -278,15 +278,8 @@ class Nru:
 
     def change(self, out: Tensor) -> Tensor:
         """What a step adds to m."""
-        k, side = self.heads, self.side
-
-        def rows(first: int) -> Tensor:
-            a, b = out[:, first : first + side], out[:, first + side : first + 2 * side]
-            flat = (a[:, :, None] * b[:, None]).reshape(-1, k, self.M)
-            return flat / flat.abs().pow(5).sum(-1, keepdim=True).pow(0.2)
-
-        change = out[:, :k, None] * rows(2 * k) - out[:, k : 2 * k, None] * rows(2 * k + 2 * side)
-        return torch.nn.functional.pad(change.mean(1), (0, self.m - self.M))
+        change = get_cell("nru").change(TorchOps, out[:, : self.out], self.heads, self.M)
+        return torch.nn.functional.pad(change, (0, self.m - self.M))
 
     def shifted(self, rows: Tensor) -> Tensor:
         """[m, 1, 0..., h] of every step."""

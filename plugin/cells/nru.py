@@ -100,6 +100,11 @@ class Nru(CompositeCell):
             z = ops.layer_norm(z) * w["norm_scale"] + w["norm_shift"]
         h = ops.relu(z)
         out = ops.matmul(ops.concat([h, s["m"]]), w["weight_out"]) + w["bias_out"]
+        return dict(h=h, m=s["m"] + cls.change(ops, out, heads, memory))
+
+    @classmethod
+    def change(cls, ops, out, heads, memory):
+        """What a step adds to m, from its alpha, beta, write and erase."""
         side = (out.shape[-1] - 2 * heads) // 4
 
         def rows(first):
@@ -110,4 +115,4 @@ class Nru(CompositeCell):
 
         alpha, beta = out[..., :heads, None], out[..., heads : 2 * heads, None]
         change = alpha * rows(2 * heads) - beta * rows(2 * heads + 2 * side)
-        return dict(h=h, m=s["m"] + ops.mean(change, axis=-2))
+        return ops.mean(change, axis=-2)

@@ -106,7 +106,7 @@ def forward(
         dt, lengths = _dense(dt), _dense(lengths)
     given = tuple([(t.dtype, t.shape, t.stride()) for t in sources])
     rest = (vectors is not None, dt is not None, lengths is not None, keep)
-    made = _forward(call, index, _core.plan_version(), _tf32(call.dtype), given, *rest)
+    made = _forward(call, index, _core.plan_version(), allows_tf32(call.dtype), given, *rest)
     rows = torch.empty(made.rows, dtype=call.dtype, device=device)
     kept = torch.empty(made.kept, dtype=torch.uint8, device=device)
     last = torch.empty(made.last, dtype=torch.float32, device=device)
@@ -228,7 +228,7 @@ def backward(
     rest = (direct, vectors is not None, dt is not None, lengths is not None, overwrite)
     version = _core.plan_version()
     made = _backward(
-        call, rows.get_device(), version, _tf32(call.dtype), tuple(needs[:4]), given, *rest
+        call, rows.get_device(), version, allows_tf32(call.dtype), tuple(needs[:4]), given, *rest
     )
     found = [
         None if kind is None else torch.empty(kind[1], dtype=kind[0], device=device)
@@ -417,7 +417,9 @@ def recurrence_once(
     }
     sketch.scratch([])
     dtype = weight_h.dtype
-    sketch.recurrence(cell, dtype, constants, shape, pitch, y_step, _tf32(dtype), backward, made)
+    sketch.recurrence(
+        cell, dtype, constants, shape, pitch, y_step, allows_tf32(dtype), backward, made
+    )
     device = weight_h.device
     scratch = torch.empty(sketch.scratch_bytes, dtype=torch.uint8, device=device)
     given = [t for t in (*arrays.values(), scratch) if t is not None]
@@ -428,7 +430,7 @@ def _ordinal(device: torch.device) -> int:
     return torch.cuda.current_device() if device.index is None else device.index
 
 
-def _tf32(dtype: torch.dtype) -> bool:
+def allows_tf32(dtype: torch.dtype) -> bool:
     """Whether products of this dtype may round to tf32: those of float32, if torch allows it."""
     return dtype == torch.float32 and torch.backends.cuda.matmul.fp32_precision == "tf32"
 

@@ -24,7 +24,7 @@ from ..cells import Cell
 from ..cells.nru import OUTPUTS
 from ..common.torch_private import without_autocast
 from .core import DTYPES, _core, address
-from .layer_cuda import KINDS_OF_CALLS, UNIT_MULTIPLE, _tf32, current_stream, widened
+from .layer_cuda import KINDS_OF_CALLS, UNIT_MULTIPLE, allows_tf32, current_stream, widened
 
 
 class _Sizes(NamedTuple):
@@ -154,7 +154,9 @@ def _run(sizes: _Sizes, backward: bool, *arrays: Tensor | None) -> None:
     """Runs the core on the arrays of its NruForward or NruBackward."""
     like = next(array for array in arrays if array is not None)
     device = like.device
-    made = _prepared(like.get_device(), DTYPES[like.dtype], sizes, _tf32(like.dtype), backward)
+    made = _prepared(
+        like.get_device(), DTYPES[like.dtype], sizes, allows_tf32(like.dtype), backward
+    )
     workspace = torch.empty(made.workspace, dtype=torch.uint8, device=device)
     made.run([address(array) for array in (*arrays, workspace)], current_stream(device))
 

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from ..common.torch_private import has_tangent, is_traced, is_transformed, raw_stream
-from .core import DTYPES, _core
-from .layer_cuda import why_not
+from ..common.torch_private import has_tangent, is_traced, is_transformed
+from .core import DTYPES, _core, address
+from .layer_cuda import current_stream, why_not
 
 
 def row_losses(logits: Tensor, target: Tensor) -> Tensor:
@@ -62,11 +62,11 @@ def _run(
         device=logits.get_device(),
         rows=logits.shape[0],
         classes=logits.shape[1],
-        logits=logits.data_ptr(),
-        target=target.data_ptr(),
-        log_sums=log_sums.data_ptr(),
-        grad=0 if grad is None else grad.data_ptr(),
+        logits=address(logits),
+        target=address(target),
+        log_sums=address(log_sums),
+        grad=address(grad),
         grad_step=0 if grad is None else grad.stride(0),
-        out=out.data_ptr(),
-        stream=raw_stream(logits.get_device()) if logits.is_cuda else 0,
+        out=address(out),
+        stream=current_stream(logits.device),
     )
