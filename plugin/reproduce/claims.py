@@ -52,7 +52,15 @@ class Ahead:
         both = sorted(set(a) & set(b))
         name = f"{self.first} - {self.second}"
         if not both:
-            return Judged(OPEN, f"{name}: no common runs")
+            common = set.intersection(
+                *(_seeds(self.home, n, store) for n in (self.first, self.second))
+            )
+            none = (
+                f"no seed of {len(common)} has {metric.label} in both"
+                if common
+                else "no common runs"
+            )
+            return Judged(OPEN, f"{name}: {none}")
         differences = [metric.scale * (a[seed] - b[seed]) for seed in both]
         mean, error = mean_and_error(differences)
         text = f"{name}: {mean:+,.{metric.digits}f}"
@@ -175,6 +183,10 @@ def _metric(home: str, key: str) -> Metric:
 
 def _variant(home: str, name: str) -> Variant:
     return EXPERIMENTS.get(home).variant(name)
+
+
+def _seeds(home: str, name: str, store: Store) -> set[int]:
+    return {run.seed for run in store.all_of(_variant(home, name))}
 
 
 def _by_seed(home: str, name: str, what: Metric | Quantity, store: Store) -> dict[int, float]:

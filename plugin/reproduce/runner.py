@@ -14,7 +14,7 @@ from ..train.plan import Plan
 from ..train.progress import Progress
 from ..train.run import backend, start_trainer
 from ..train.saver import BEST
-from . import findings, rates  # noqa: F401  (register measures)
+from . import findings, rates  # noqa: F401  (rates registers measures)
 from .data import DataRoom, NoData
 from .halt import Halt, goal_of
 from .history import History
@@ -75,7 +75,13 @@ class Outcome:
 def finished(run: Run, store: Store) -> bool:
     """Whether nothing is left to do."""
     summary = store.read(run.variant, run.seed)
-    return summary is not None and summary.ended
+    return summary is not None and summary.ended and not lacks_analyses(run.variant, summary)
+
+
+def lacks_analyses(variant: Variant, summary: Summary) -> bool:
+    """Whether the run is older than the analyses among its variant's measures: it has to be run again."""
+    wanted = set(variant.measures) & set(findings.ANALYSES)
+    return bool(wanted) and not summary.origin and not wanted & set(summary.details)
 
 
 def perform(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from .data import DataRoom, NoData
 from .recipe import EXPERIMENTS, Experiment, Worth
 from .rows import mean_and_error
-from .runner import Run, finished, reference_of
+from .runner import Run, finished, lacks_analyses, reference_of
 from .store import Store, Summary
 from .workers import runs_of
 
@@ -95,7 +95,9 @@ def _done(run: Run, worth: Worth, store: Store) -> bool:
     if finished(run, store):
         return True
     summary = store.read(run.variant, run.seed)
-    return summary is not None and 0 < worth.enough <= summary.epochs
+    if summary is None or lacks_analyses(run.variant, summary):
+        return False
+    return 0 < worth.enough <= summary.epochs
 
 
 def estimate(run: Run, worth: Worth, store: Store) -> float:

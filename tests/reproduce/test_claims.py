@@ -60,6 +60,16 @@ def test_ahead_needs_runs_seeds_and_an_interval_without_zero(store):
     assert "shortened" in rule(store).phrase
 
 
+def test_a_level_that_no_run_reached_is_not_a_missing_run(store):
+    rule = Ahead("copy", "fast_lstm-500", "sigmoid-500", "updates_to_90", less=True)
+    for name in ("fast_lstm-500", "sigmoid-500"):
+        for seed in (1, 2):
+            made = dataclasses.replace(EMPTY, home="copy", variant=name, seed=seed)
+            store.write(EXPERIMENTS.get("copy").variant(name), made)
+    name = "fast_lstm-500 - sigmoid-500"
+    assert rule(store) == Judged(OPEN, f"{name}: no seed of 2 has updates to 90% in both")
+
+
 def test_one_seed_counts_where_a_rule_says_so(store):
     put(store, A, 0.85)
     put(store, B, 0.80)

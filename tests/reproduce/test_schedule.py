@@ -9,8 +9,16 @@ import pytest
 from tsm.plugin.reproduce.data import DataRoom
 from tsm.plugin.reproduce.recipe import EXPERIMENTS, Worth
 from tsm.plugin.reproduce.recipes.catalogue import experiments
-from tsm.plugin.reproduce.runner import Run, flags_of, perform
-from tsm.plugin.reproduce.schedule import MEASURING, Item, Schedule, estimate, pack, schedule
+from tsm.plugin.reproduce.runner import Run, finished, flags_of, perform
+from tsm.plugin.reproduce.schedule import (
+    MEASURING,
+    Item,
+    Schedule,
+    _done,
+    estimate,
+    pack,
+    schedule,
+)
 from tsm.plugin.reproduce.store import Store, Summary
 from tsm.plugin.reproduce.workers import Queue
 
@@ -23,7 +31,7 @@ def summary(variant, seed=1, **changes) -> Summary:
     empty = Summary(
         variant.home, variant.name, 1, True, "", 50.0, 100, 50, 0, {}, 60.0, "", "", {}, {}
     )
-    return replace(empty, seed=seed, **changes)
+    return replace(empty, seed=seed, **{"origin": {"commit": "c"}, **changes})
 
 
 @pytest.mark.parametrize("experiment", ALL, ids=[e.name for e in ALL])
@@ -69,6 +77,25 @@ def test_what_has_enough_epochs_is_done(tmp_path):
     store.write(variant, summary(variant, 1, complete=False, epochs=95.0))
     store.write(variant, summary(variant, 2))
     assert planned() == [3]
+
+
+def test_runs_older_than_their_analyses_are_done_again(tmp_path):
+    store, words, gates = Store(tmp_path), WORDS.variant("baseline"), COPY.variant("fast_lstm-500")
+    run = Run(words, 1, {})
+    enough = Worth(1, 1, enough=50)
+    for changes, done in (
+        ({}, True),
+        ({"origin": {}}, False),
+        ({"origin": {}, "details": {"bins": []}}, False),
+        ({"origin": {}, "details": {"routing": {}}}, True),
+    ):
+        for complete in (True, False):
+            store.write(words, summary(words, complete=complete, **changes))
+            assert _done(run, enough, store) is done, (changes, complete)
+        store.write(words, summary(words, **changes))
+        assert finished(run, store) is done
+    store.write(gates, summary(gates, origin={}))  # none of its measures is an analysis
+    assert finished(Run(gates, 1, {}), store)
 
 
 def test_runs_whose_data_is_not_here_are_left(tmp_path):

@@ -149,7 +149,7 @@ register(
             "plstm-500": Worth(1, 4),
             "lstm-200": Worth(4, 4),
             "*-200": Worth(1, 2),
-            "*-500": Worth(2, 6),
+            "*-500": Worth(4, 6),
         },
         figure="curves",
         smoke=SMOKE,

@@ -128,8 +128,8 @@ for task, title in NAMES.items():
             figure="curves",
             smoke=SMOKE,
             worth={
-                "*-256": Worth(3 if task == "psmnist" else 8, 3.6, wide=True, enough=50),
-                "*-512": Worth(3 if task == "psmnist" else 8, 5.2, wide=True),
+                "*-256": Worth(2 if task == "psmnist" else 8, 3.6, wide=True, enough=50),
+                "*-512": Worth(2 if task == "psmnist" else 8, 2.6, wide=True, enough=50),
             },
             notes=("The paper reports three runs that converged; here every seed counts.",),
         )
@@ -192,7 +192,11 @@ register(
         pairs=(("fast_lstm", "sigmoid"),),
         figure="curves",
         smoke=SMOKE,
-        worth={"nru": Worth(8, 22), "*": Worth(8, 3)},
+        worth={
+            "nru": Worth(3, 8, enough=30),
+            "fast_lstm": Worth(3, 1, enough=30),
+            "*": Worth(8, 3),
+        },
         notes=(
             "The sizes are our choice, since the appendix with those of the paper was not available. According "
             "to the paper's text, nru is the best of the smaller models on this task.",
