@@ -55,7 +55,7 @@ struct Pair {
 // registers for them.
 template <class M>
 struct Wider {
-#if defined(__AVX512F__)
+#if defined(__AVX512F__) || (defined(__ARM_NEON) && !defined(TSM_GENERIC))
   using Policy = Pair<Pair<M>>;
 #else
   using Policy = Pair<M>;

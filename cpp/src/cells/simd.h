@@ -164,6 +164,8 @@ struct SimdFloat {
     return V(Floats::Native(_mm512_maskz_min_ps(kAll, limit.v, x.v)));
 #elif defined(__AVX2__) && defined(__FMA__)
     return V(Floats::Native(_mm256_min_ps(limit.v, x.v)));
+#elif defined(__ARM_NEON) && !defined(TSM_GENERIC)
+    return V(Floats::Native(vminq_f32(limit.v, x.v)));
 #else
     return select(x > limit, limit, x);
 #endif
@@ -173,6 +175,8 @@ struct SimdFloat {
     return V(Floats::Native(_mm512_maskz_max_ps(kAll, limit.v, x.v)));
 #elif defined(__AVX2__) && defined(__FMA__)
     return V(Floats::Native(_mm256_max_ps(limit.v, x.v)));
+#elif defined(__ARM_NEON) && !defined(TSM_GENERIC)
+    return V(Floats::Native(vmaxq_f32(limit.v, x.v)));
 #else
     return select(x < limit, limit, x);
 #endif
