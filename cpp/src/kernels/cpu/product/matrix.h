@@ -77,6 +77,8 @@ constexpr int kTileRows = 4, kPanelVectors = 2, kNearChains = 8, kFarChains = 8;
 #endif
 #if defined(__AVX512F__)
 constexpr int64_t kFarPartBytes = 1 << 15, kNearPartBytes = 1 << 18;
+#elif defined(__ARM_NEON)  // 64 KB of L1
+constexpr int64_t kFarPartBytes = 1 << 15, kNearPartBytes = 1 << 15;
 #else
 constexpr int64_t kFarPartBytes = 1 << 14, kNearPartBytes = 1 << 14;
 #endif
@@ -148,6 +150,20 @@ struct FactorsOf {
 template <class Kind, int R, int W>
 struct Tile {
   static constexpr bool kExists = false;
+};
+
+// The same for sums that are not of type Out: `sums` are those of R rows, one after the other.
+//   run(w, x, x_next, groups, sums, ahead, lines)
+template <class Kind, int R, int W>
+struct SumTile {
+  static constexpr bool kExists = false;
+};
+
+// Multiplies one row with kPanels whole panels at a time, `times` times; 0: there is no such loop.
+//   run(w, x, groups, times, from, to)
+template <class Kind>
+struct RowTile {
+  static constexpr int kPanels = 0;
 };
 
 // Copies the start values of the outputs [begin, end) into all rows.
@@ -278,6 +294,14 @@ struct Product {
   void panel_group(int64_t panel, int64_t last) const {
     Next nothing;
     int64_t at = Shape::first(outputs, panel);
+    if constexpr (R == 1 && RowTile<Kind>::kPanels > 0) {
+      constexpr int64_t each = RowTile<Kind>::kPanels;
+      const int64_t times = (smaller(last, outputs / Shape::kPanel) - panel) / each;
+      if (times > 0)
+        RowTile<Kind>::run(panel_from(at), x + Kind::kRowHead, groups, times,
+                           (start ? start : out) + at, out + at);
+      if (times > 0) panel += times * each, at += times * each * Shape::kPanel;
+    }
     if constexpr (S > 1)
       for (; panel + S <= last && Shape::first(outputs, panel + S) == at + S * Shape::kPanel;
            panel += S, at += S * Shape::kPanel)
@@ -340,7 +364,7 @@ struct Product {
     };
     if constexpr (Tile<Kind, R, W>::kExists && S == 1) {
       const int64_t below = kFetches && !span.far ? span.below : 0;
-      const bool fetch = !span.ahead && next.bytes > 0;
+      const bool fetch = kFetches && !span.ahead && next.bytes > 0;
       const auto run = [&](const Out* from, int64_t from_next, Out* to, int64_t to_next,
                            int64_t rows) {
         Tile<Kind, R, W>::run(w[0], xs[0] + span.begin * Kind::kFactorBytes, x_stride,
@@ -370,28 +394,33 @@ struct Product {
         });
       });
       if constexpr (kFetches) fetch_below();
+      if constexpr (SumTile<Kind, R, W>::kExists && S == 1) {
+        SumTile<Kind, R, W>::run(w[0], xs[0] + span.begin * Kind::kFactorBytes, x_stride,
+                                 end - span.begin, sums, span.ahead, lines);
+      } else {
 #if defined(__x86_64__)  // verified there: otherwise gcc moves all accumulators for an empty loop
-      if (span.begin >= end) __builtin_unreachable();
+        if (span.begin >= end) __builtin_unreachable();
 #endif
-      const char* ahead = span.ahead;
-      Next left = next;
-      for (int64_t g = span.begin; g < end; g += Kind::kUnroll) {
-        for (int64_t i = 0; i < lines; ++i, ahead += 64) __builtin_prefetch(ahead, 0, 2);
-        if (kFetches && left.bytes > 0) {
-          const char* const from = static_cast<const char*>(left.data);
-          unrolled<kLines>(TSM_BODY(i) { __builtin_prefetch(from + 64 * i, 0, 2); });
-          left = left.after(64 * kLines);
+        const char* ahead = span.ahead;
+        Next left = next;
+        for (int64_t g = span.begin; g < end; g += Kind::kUnroll) {
+          for (int64_t i = 0; i < lines; ++i, ahead += 64) __builtin_prefetch(ahead, 0, 2);
+          if (kFetches && left.bytes > 0) {
+            const char* const from = static_cast<const char*>(left.data);
+            unrolled<kLines>(TSM_BODY(i) { __builtin_prefetch(from + 64 * i, 0, 2); });
+            left = left.after(64 * kLines);
+          }
+          typename FactorsOf<Kind, R>::Type factors[R];
+          unrolled<R>(
+              TSM_BODY(r) { factors[r] = FactorsOf<Kind, R>::at(xs[r] + g * Kind::kFactorBytes); });
+          step<R, S, W, 0>(w, factors, sums);
+          if constexpr (Kind::kUnroll > 1) step<R, S, W, 1>(w, factors, sums);
+          if constexpr (Kind::kUnroll > 2) step<R, S, W, 2>(w, factors, sums);
+          if constexpr (Kind::kUnroll > 3) step<R, S, W, 3>(w, factors, sums);
+          for (int s = 0; s < S; ++s) w[s] += Kind::kUnroll * W * L * Kind::kGroup;
         }
-        typename FactorsOf<Kind, R>::Type factors[R];
-        unrolled<R>(
-            TSM_BODY(r) { factors[r] = FactorsOf<Kind, R>::at(xs[r] + g * Kind::kFactorBytes); });
-        step<R, S, W, 0>(w, factors, sums);
-        if constexpr (Kind::kUnroll > 1) step<R, S, W, 1>(w, factors, sums);
-        if constexpr (Kind::kUnroll > 2) step<R, S, W, 2>(w, factors, sums);
-        if constexpr (Kind::kUnroll > 3) step<R, S, W, 3>(w, factors, sums);
-        for (int s = 0; s < S; ++s) w[s] += Kind::kUnroll * W * L * Kind::kGroup;
+        if (kFetches) next = left;
       }
-      if (kFetches) next = left;
       unrolled<R>(TSM_BODY(r) {
         unrolled<S * W>(TSM_BODY(v) {
           Kind::end(more, from + r * from_next, at + v * L, sums[r][v],

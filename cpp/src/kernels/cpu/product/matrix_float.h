@@ -1,7 +1,10 @@
 // Products with matrices of float32 and of bfloat16, both summed in float.
 #pragma once
+#include <type_traits>
+
 #include "kernels/cpu/product/matrix_source.h"
 #include "kernels/cpu/product/tile_avx512.h"
+#include "kernels/cpu/product/tile_neon.h"
 
 namespace tsm {
 inline namespace TSM_ISA_NAME {
@@ -72,11 +75,13 @@ struct Float32 : FloatSums {
   using Loaded = Floats::Native;
   using Weights = Floats::Native;
   static constexpr int kGroup = 1, kPad = 4, kUnroll = 4, kParts = 1, kFactorBytes = 4;
-  static constexpr int kOtherRows = kTileRows, kChains = kNearChains;
+  static constexpr int kChains = kNearChains;
 #if defined(__AVX512F__) && !defined(TSM_SMALL_TILES)
-  static constexpr int kVectors = 3, kRows = 9;
+  static constexpr int kVectors = 3, kRows = 9, kOtherRows = kTileRows;
+#elif defined(TSM_NEON_TILES)
+  static constexpr int kVectors = 4, kRows = 6, kOtherRows = 6;
 #else
-  static constexpr int kVectors = kPanelVectors, kRows = kTileRows;
+  static constexpr int kVectors = kPanelVectors, kRows = kTileRows, kOtherRows = kTileRows;
 #endif
   static constexpr MatrixSource::Type kSource = MatrixSource::kFloat32;
 
@@ -116,7 +121,12 @@ struct BFloat16 : FloatSums {
   }
   template <int Part>
   TSM_CELL static Weights part(Loaded pairs) {
+#if defined(__ARM_NEON) && !defined(TSM_GENERIC)  // shifts have only one of the two pipes
+    const uint16x8_t zero = vdupq_n_u16(0), both = uint16x8_t(pairs);
+    return Weights(Part == 0 ? vtrn1q_u16(zero, both) : vtrn2q_u16(zero, both));
+#else
     return Weights(Part == 0 ? pairs << 16 : pairs & int32_t(0xffff0000));
+#endif
   }
   static void convert(const float* from, int64_t, uint16_t* to) {
     for (int k = 0; k < kReadBlock; ++k) to[k] = narrowed(from[k]);
@@ -135,6 +145,46 @@ struct FactorsOf<Float32, 1> {
 };
 template <>
 struct FactorsOf<BFloat16, 1> : FactorsOf<Float32, 1> {};
+#endif
+
+#if defined(TSM_NEON_TILES)
+TSM_CELL void widen(const uint16_t* from, int64_t width, int64_t pairs, float* to) {
+  constexpr int L = BFloat16::kLanes;
+  for (int64_t pair = 0; pair < pairs; ++pair, to += 2 * width)
+    for (int64_t j = 0; j < width; j += L, from += 2 * L) {
+      const BFloat16::Loaded both = BFloat16::load(from);
+      SimdFloat::store(BFloat16::part<0>(both), to + j, L);
+      SimdFloat::store(BFloat16::part<1>(both), to + width + j, L);
+    }
+}
+// Many rows: a part of a panel becomes float32 once for all of them, which gives the same sums.
+void multiply_widened(const Product<BFloat16>& p, int64_t rows, int64_t first, int64_t last) {
+  using Shape = Layout<BFloat16>;
+  constexpr int64_t kInputs = 512;  // 32 KB
+  alignas(64) float wide[kInputs * Shape::kPanel];
+  for (int64_t panel = first; panel < last; ++panel) {
+    const int64_t at = Shape::first(p.outputs, panel), width = Shape::width(p.outputs, panel);
+    for (int64_t input = 0; input < 2 * p.groups; input += kInputs) {
+      const int64_t inputs = smaller(kInputs, 2 * p.groups - input);
+      const uint16_t* const from = p.numbers + at * p.groups * BFloat16::kGroup + input * width;
+      if (width == Shape::kPanel)
+        widen(from, Shape::kPanel, inputs / 2, wide);
+      else
+        widen(from, width, inputs / 2, wide);
+      const Product<Float32> product = {{},
+                                        wide,
+                                        smaller(width, p.outputs - at),
+                                        inputs,
+                                        inputs,
+                                        p.x + input * int64_t(sizeof(float)),
+                                        p.x_stride,
+                                        p.out + at,
+                                        p.stride,
+                                        p.start && input == 0 ? p.start + at : nullptr};
+      product.run(rows, 0, 1, {});
+    }
+  }
+}
 #endif
 
 template <class Kind>
@@ -175,6 +225,11 @@ struct FloatMatrix {
                                    static_cast<float*>(sums.rows),
                                    sums.stride,
                                    static_cast<const float*>(sums.start)};
+#if defined(TSM_NEON_TILES)
+    if constexpr (std::is_same_v<Kind, BFloat16>)
+      if (rows > Kind::kOtherRows && product.groups > 0)
+        return multiply_widened(product, rows, first, last);
+#endif
     product.run(rows, first, last, next);
   }
   static constexpr MatrixKernels kernels() {

@@ -5,6 +5,7 @@
 // An encoded row: its scale in the first 4 of 64 bytes, then its integers.
 #pragma once
 #include "kernels/cpu/product/dot_int8.h"
+#include "kernels/cpu/product/tile_neon.h"
 
 namespace tsm {
 inline namespace TSM_ISA_NAME {
@@ -57,8 +58,12 @@ struct Int8 : Dot {
   };
   static constexpr int kLanes = SimdFloat::kLanes, kRowHead = 64, kParts = 1, kChains = 8;
   static constexpr bool kRests = false, kFetches = false;
+#if defined(TSM_NEON_TILES) && defined(__ARM_FEATURE_DOTPROD)
+  static constexpr int kRows = 6;
+#else
   static constexpr int kRows =
       kLanes == 8 && kTileRows > 4 ? 4 : kTileRows;  // products take registers
+#endif
   static constexpr int kVectors = kPanelVectors, kOtherRows = kRows;
   static constexpr int kFactorBytes = Dot::kGroup * int(sizeof(Dot::X));
 #if defined(__AMX_INT8__)
