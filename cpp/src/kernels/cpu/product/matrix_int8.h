@@ -42,8 +42,7 @@ TSM_CELL float divisor_of(float scale) { return scale > 0 ? scale : __builtin_in
 TSM_CELL Ints quantized(Floats x, float divisor) {
   const Floats limit(127.0f), magic(12582912.0f);  // 1.5 * 2^23: adding it rounds
   Floats q = x / Floats(divisor);
-  q = SimdFloat::select(q > limit, limit, q);
-  q = SimdFloat::select(q > -limit, q, -limit);  // arbitrary for NaN: the scale is NaN then
+  q = SimdFloat::clip(q, -limit, limit);  // arbitrary for NaN: the scale is NaN then
   return SimdFloat::bits(q + magic) - SimdFloat::bits(magic);
 }
 
@@ -145,19 +144,21 @@ struct Int8Matrix {
     const float* from = static_cast<const float*>(x);
     char* to = static_cast<char*>(encoded);
     Magnitude magnitude;
-    for (int64_t k = 0; k < inputs; k += L)
-      magnitude.add(SimdFloat::load(from + k, int(smaller(L, inputs - k))));
+    const int64_t whole = inputs / L * L;
+    for (int64_t k = 0; k < whole; k += L) magnitude.add(SimdFloat::load(from + k, L));
+    if (whole < inputs) magnitude.add(SimdFloat::load(from + whole, int(inputs - whole)));
     const float scale = scale_of(magnitude.value()), divisor = divisor_of(scale);
     std::memset(to, 0, Int8::kRowHead);
     std::memcpy(to, &scale, 4);
     to += Int8::kRowHead;
-    int64_t k = 0;
-    for (; k < inputs; k += L) {
-      const Ints q = quantized(SimdFloat::load(from + k, int(smaller(L, inputs - k))), divisor);
+    const auto put = [&](int64_t k, int count) {
+      const Ints q = quantized(SimdFloat::load(from + k, count), divisor);
       const Narrow narrow = __builtin_convertvector(q + Dot::kOffset, Narrow);
       std::memcpy(to + k * int64_t(sizeof(Dot::X)), &narrow, sizeof(narrow));
-    }
-    const int64_t done = Int8::kRowHead + k * int64_t(sizeof(Dot::X));
+    };
+    for (int64_t k = 0; k < whole; k += L) put(k, L);
+    if (whole < inputs) put(whole, int(inputs - whole));
+    const int64_t done = Int8::kRowHead + round_up(inputs, L) * int64_t(sizeof(Dot::X));
     if (done < encoded_bytes(inputs))
       std::memset(static_cast<char*>(encoded) + done, 0, size_t(encoded_bytes(inputs) - done));
   }
