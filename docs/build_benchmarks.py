@@ -94,6 +94,7 @@ def _stream(table: Callable[[list[stream_cuda.Row]], str]) -> str:
 
 CPU_STREAM, CPU_TRAIN = "stream_xeon.json", "train_xeon.json"
 VNNI_STREAM, VNNI_TRAIN = "stream_xeon_vnni.json", "train_xeon_vnni.json"
+ARM_STREAM, ARM_TRAIN = "stream_neoverse_n1.json", "train_neoverse_n1.json"
 
 
 def _cpu_stream(file: str) -> str:
@@ -142,6 +143,12 @@ TABLES: dict[str, Callable[[], str]] = {
     "VNNI training, machine": lambda: _machine(VNNI_TRAIN),
     "VNNI training": lambda: _cpu_train(VNNI_TRAIN),
     "VNNI training, goals": lambda: _goals(VNNI_TRAIN),
+    "Arm streaming, machine": lambda: _machine(ARM_STREAM),
+    "Arm streaming": lambda: _cpu_stream(ARM_STREAM),
+    "Arm streaming, goals": lambda: _goals(ARM_STREAM),
+    "Arm training, machine": lambda: _machine(ARM_TRAIN),
+    "Arm training": lambda: _cpu_train(ARM_TRAIN),
+    "Arm training, goals": lambda: _goals(ARM_TRAIN),
     "serving, machine": lambda: _machine(SERVE),
     "serving": lambda: _fenced(serve.report(_found(SERVE)["rows"])),
     "serving, goals": lambda: _goals(SERVE),
