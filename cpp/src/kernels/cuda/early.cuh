@@ -26,10 +26,10 @@ inline bool waits(const void* kernel) {
 
 // early: the kernel may start before the one before it has ended, and calls ptx::wait_for_previous.
 template <class... Args>
-void launch(void (*kernel)(Args...), unsigned blocks, unsigned threads, size_t shared_bytes,
+void launch(void (*kernel)(Args...), dim3 blocks, unsigned threads, size_t shared_bytes,
             uintptr_t stream, bool early, const Args&... args) {
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(blocks);
+  config.gridDim = blocks;
   config.blockDim = dim3(threads);
   config.dynamicSmemBytes = shared_bytes;
   config.stream = cudaStream_t(stream);

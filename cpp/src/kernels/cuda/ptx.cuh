@@ -54,6 +54,26 @@ __device__ inline uint4 peek_four(const void* from) {
   return v;
 }
 
+// For numbers that are not needed again soon: their lines are the first to leave the caches.
+__device__ inline uint32_t load_once(const uint32_t* from) {
+  uint32_t v;
+  asm volatile("ld.global.cs.u32 %0, [%1];" : "=r"(v) : "l"(from) : "memory");
+  return v;
+}
+__device__ inline uint2 load_once(const uint2* from) {
+  uint2 v;
+  asm volatile("ld.global.cs.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(from) : "memory");
+  return v;
+}
+__device__ inline uint4 load_once(const uint4* from) {
+  uint4 v;
+  asm volatile("ld.global.cs.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(from)
+               : "memory");
+  return v;
+}
+
 // Lets the next kernel of the stream start, if it was launched to overlap with this one; and, in
 // that kernel, waits until this one has ended. Both have no effect otherwise.
 __device__ inline void start_next() {

@@ -49,7 +49,6 @@ template <class D>
 __device__ inline typename OperandOf<D>::Two load_own(const D* p) {
   return *reinterpret_cast<const typename OperandOf<D>::Two*>(p);
 }
-__device__ inline float2 own_floats(const float* p) { return *reinterpret_cast<const float2*>(p); }
 template <class D>
 __device__ inline void store_two(D* p, float a, float b) {
   *reinterpret_cast<typename OperandOf<D>::Two*>(p) = OperandOf<D>::packed(a, b);

@@ -27,10 +27,11 @@ struct Scratch {
   }
 };
 
+// The array from a later step on; null stays null.
 template <class T>
 T* later(T* array, int64_t elements, DType dtype) {
   using Byte = std::conditional_t<std::is_const_v<T>, const char, char>;
-  return static_cast<Byte*>(array) + elements * bytes_of(dtype);
+  return array ? static_cast<Byte*>(array) + elements * bytes_of(dtype) : nullptr;
 }
 
 // The h before the first step in the type of U: `state`, or a copy of it.
@@ -82,30 +83,30 @@ int64_t Steps::workspace() const {
 void Steps::forward(const RecurrenceForward& a, void* workspace, uintptr_t stream) const {
   const DType dtype = setup_.dtype;
   const int64_t B = setup_.B, H = setup_.H, pitch = setup_.pitch, y_step = setup_.y_step;
-  const auto launch =
-      dtype == DType::kFloat32 ? kernels_.float32.forward : kernels_.bfloat16.forward;
+  const StepKernels& own = dtype == DType::kFloat32 ? kernels_.float32 : kernels_.bfloat16;
   const int64_t T = a.shape.T;
-  StepsLaunch<RecurrenceForward> step{a, pitch, y_step, 0, int(T), nullptr, nullptr, stream, false};
-  if (!setup_.has_u || T == 0) return launch(step);
+  StepsLaunch<RecurrenceForward> step{a, pitch, y_step, 0, nullptr, nullptr, stream, false};
+  if (!setup_.has_u || T == 0) return own.forward_all(step);
   const Scratch at(kernels_, dtype, B, H, false);
   char* const scratch = static_cast<char*>(workspace);
   const void* h = first_h(a, dtype, scratch + at.second, stream);
   const int64_t width = kernels_.gates * H;
-  if (a.z) {  // the product adds zx and writes z
-    step.args.zx = a.z;
-    step.args.z = nullptr;
-  } else {
-    step.product = reinterpret_cast<const float*>(scratch + at.product);
-  }
+  // If z is kept, the product adds zx and writes z.
+  step.args.z = nullptr;
+  if (!a.z) step.product = reinterpret_cast<const float*>(scratch + at.product);
   step.early = true;
   for (int t = 0; t < int(T); ++t) {
-    const void* const added = a.z ? later(a.zx, t * width, dtype) : nullptr;
+    const void* const zx = later(a.zx, t * width, dtype);
     void* const out = a.z ? later(a.z, t * width, dtype) : scratch + at.product;
-    (t == 0 ? first_ : next_)->run(h, a.weight_h, added, out, scratch + at.products, stream);
+    (t == 0 ? first_ : next_)
+        ->run(h, a.weight_h, a.z ? zx : nullptr, out, scratch + at.products, stream);
     step.first = t;
-    step.end = t + 1;
-    launch(step);
-    h = later(a.y, t * y_step, dtype);
+    step.args.zx = a.z ? out : zx;
+    step.args.y = later(a.y, t * y_step, dtype);
+    step.args.dt = later(a.dt, t, DType::kFloat32);
+    step.args.saved_states = later(a.saved_states, t * H, DType::kFloat32);
+    own.forward(step);
+    h = step.args.y;
   }
 }
 
@@ -114,9 +115,8 @@ void Steps::backward(const RecurrenceBackward& a, void* workspace, uintptr_t str
   const int64_t B = setup_.B, H = setup_.H, pitch = setup_.pitch, y_step = setup_.y_step;
   const StepKernels& own = dtype == DType::kFloat32 ? kernels_.float32 : kernels_.bfloat16;
   const int64_t T = a.shape.T;
-  StepsLaunch<RecurrenceBackward> step{a,       pitch,   y_step, 0,    int(T),
-                                       nullptr, nullptr, stream, false};
-  if (!setup_.has_u || T == 0) return own.backward(step);
+  StepsLaunch<RecurrenceBackward> step{a, pitch, y_step, 0, nullptr, nullptr, stream, false};
+  if (!setup_.has_u || T == 0) return own.backward_all(step);
   const Scratch at(kernels_, dtype, B, H, true);
   char* const scratch = static_cast<char*>(workspace);
   auto* const product = reinterpret_cast<float*>(scratch + at.product);
@@ -124,14 +124,16 @@ void Steps::backward(const RecurrenceBackward& a, void* workspace, uintptr_t str
   const int64_t width = kernels_.gates * H;
   for (int t = int(T) - 1; t >= 0; --t) {
     step.first = t;
-    step.end = t + 1;
+    step.args.z = later(a.z, t * width, dtype);
+    step.args.grad_z = later(a.grad_z, t * width, dtype);
+    step.args.grad_y = later(a.grad_y, t * y_step, dtype);
+    step.args.dt = later(a.dt, t, DType::kFloat32);
+    step.args.saved_states = later(a.saved_states, t * H, DType::kFloat32);
     own.backward(step);
-    next_->run(later(a.grad_z, t * width, dtype), a.weight_h, nullptr, product,
-               scratch + at.products, stream);
+    next_->run(step.args.grad_z, a.weight_h, nullptr, product, scratch + at.products, stream);
     step.product = product;
     step.early = true;
   }
-  step.end = 0;
   own.finish(step);
 }
 

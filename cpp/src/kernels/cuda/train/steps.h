@@ -14,12 +14,13 @@
 
 namespace tsm {
 
-// The arguments of one launch of a cell's kernel.
+// The arguments of one launch of a cell's kernel: of all steps, or of one.
 template <class Args>
 struct StepsLaunch {
-  Args args;
+  Args args;  // arrays over time (zx, z, y, saved_states, dt and gradients) begin at the
+              // launch's first step; shape and lengths are those of the layer
   int64_t pitch, y_step;  // as in recurrence.h
-  int first, end;         // the steps of this launch; backward runs them from the last one
+  int first;              // step
   const float* product;   // forward: U h [B,G*H], to be added to zx; backward: dz U [B,H] of the
                           // step after this one; null: 0
   float* dq;              // backward with U: [Q,B,H], sums over the steps
@@ -31,9 +32,11 @@ struct StepsLaunch {
 
 // The kernels of one cell for one element type.
 struct StepKernels {
-  void (*forward)(const StepsLaunch<RecurrenceForward>&);
+  void (*forward)(const StepsLaunch<RecurrenceForward>&);  // with U: one step
   void (*backward)(const StepsLaunch<RecurrenceBackward>&);
-  void (*finish)(const StepsLaunch<RecurrenceBackward>&);  // after step 0, with U
+  void (*finish)(const StepsLaunch<RecurrenceBackward>&);      // after step 0
+  void (*forward_all)(const StepsLaunch<RecurrenceForward>&);  // without U: all steps
+  void (*backward_all)(const StepsLaunch<RecurrenceBackward>&);
 };
 struct CellStepKernels : CellInfo {
   StepKernels bfloat16, float32;

@@ -1,9 +1,14 @@
-// The kernels of steps.h: the generated cell over one step, or several if there is no U.
+// The kernels of steps.h: the generated cell over one step or, without U, over all steps.
 //
-// A thread has two neighbouring units of a row. States are read and written where backward reads
-// them (saved_states); without backward, `last` holds them between two launches. Past the end of a
-// row (lengths) nothing is read.
+// A thread has two or four neighbouring units of a row, a warp has 32 such threads, and a block
+// has kStepRows rows. States are read and written where backward reads them (saved_states);
+// without backward, `last` holds them between two launches. Past the end of a row (lengths) nothing
+// is read.
 #pragma once
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+
 #include "core/error.h"
 #include "kernels/cuda/early.cuh"
 #include "kernels/cuda/train/cell_backward.cuh"
@@ -11,334 +16,507 @@
 
 namespace tsm::team {
 
-constexpr unsigned kStepThreads = 256;
+constexpr int kStepRows = 4;  // of a block, one per warp
+constexpr unsigned kStepThreads = 32 * kStepRows;
+constexpr int64_t kMostGroups = 32768;  // of rows, in a grid's second dimension
 
-// Two neighbouring units of a row.
-template <class Cell, class D>
-struct Pair {
-  using N = Sizes<Cell>;
-  using M = typename OperandOf<D>::Math;
-  using V = typename M::V;
-  bool live;
-  int64_t row, unit;  // the first of the two
-  int64_t place;      // in [B,H]
-  int length;         // steps of the row
-  V k[N::kC], v[2][N::kK], q[2][N::kQ];
+// U neighbouring numbers of type D.
+template <class D, int U>
+struct Several {
+  using Operand = OperandOf<D>;
+  using Two = typename Operand::Two;
+  using Words = std::conditional_t<U == 2, Two, typename Operand::Four>;
+  Words words;
 
-  template <class Launch>
-  __device__ Pair(const Launch& launch, const Constants<Cell>& constants) {
-    const RecurrenceShape& shape = launch.args.shape;
-    const unsigned n = blockIdx.x * kStepThreads + threadIdx.x, pairs = unsigned(shape.H / 2);
-    const unsigned in_batch = n / pairs;
-    live = in_batch < shape.B;
-    row = in_batch;
-    unit = int64_t(n - in_batch * pairs) * 2;
-    place = row * shape.H + unit;
-    if (!live) return;
-    length = int(shape.T);
-    if (launch.args.lengths)
-      length = int(max(int64_t(0), min(launch.args.lengths[row], int64_t(shape.T))));
-    constants.get(k);
+  __device__ static Several load(const D* p) { return {*reinterpret_cast<const Words*>(p)}; }
+  // For numbers that are not needed again soon: they leave the caches first.
+  __device__ static Several load_once(const D* p) {
+    return {ptx::load_once(reinterpret_cast<const Words*>(p))};
+  }
+  __device__ static void store(D* p, const float (&from)[U]) {
+    Two two[U / 2];
 #pragma unroll
-    for (int u = 0; u < 2; ++u) {
+    for (int i = 0; i < U / 2; ++i) two[i] = Operand::packed(from[2 * i], from[2 * i + 1]);
+    Words all;
+    memcpy(&all, two, sizeof all);
+    *reinterpret_cast<Words*>(p) = all;
+  }
+  __device__ void get(float (&to)[U]) const {
+    Two two[U / 2];
+    memcpy(two, &words, sizeof words);
 #pragma unroll
-      for (int i = 0; i < N::K; ++i)
-        v[u][i] = V(static_cast<const float*>(launch.args.vectors)[i * shape.H + unit + u]);
-      Cell::template prepare<M>(v[u], k, q[u]);
+    for (int i = 0; i < U / 2; ++i) {
+      const float2 both = Operand::floats(two[i]);
+      to[2 * i] = both.x;
+      to[2 * i + 1] = both.y;
     }
   }
 };
 
-template <class Cell, class D>
-__global__ void __launch_bounds__(kStepThreads)
-    steps_forward_kernel(const __grid_constant__ StepsLaunch<RecurrenceForward> launch,
-                         const __grid_constant__ Constants<Cell> constants) {
-  using N = Sizes<Cell>;
-  using Operand = OperandOf<D>;
-  using Two = typename Operand::Two;
-  using P = Pair<Cell, D>;
-  using M = typename P::M;
-  using V = typename M::V;
-  constexpr int G = N::G, S = N::S;
-  const RecurrenceForward& a = launch.args;
-  const int64_t B = a.shape.B, H = a.shape.H, pitch = launch.pitch;
-  const int64_t one = B * H, all = B * pitch * H;
-  const int T = int(a.shape.T);
-  const P pair(launch, constants);
-  if (!pair.live) return;
-  const D* zx = static_cast<const D*>(a.zx) + pair.row * pitch * G * H + pair.unit;
-  D* kept_z = static_cast<D*>(a.z) + pair.row * pitch * G * H + pair.unit;
-  D* y = static_cast<D*>(a.y) + pair.row * pitch * launch.y_step + pair.unit;
-  const float* dts = static_cast<const float*>(a.dt);
-  const float* product = launch.product + pair.row * G * H + pair.unit;
-  float* last = static_cast<float*>(a.last) + pair.place;
-  float* saved = static_cast<float*>(a.saved_states);
-  float* own_states = saved + pair.row * pitch * H + pair.unit;
-
-  float2 s[S];
+template <int U>
+__device__ inline void load_floats(const float* p, float (&to)[U]) {
+  Several<float, U>::load(p).get(to);
+}
+template <int U>
+__device__ inline void store_floats(float* p, const float (&from)[U]) {
+  Several<float, U>::store(p, from);
+}
+template <int U>
+__device__ inline void add(float (&to)[U], const float (&more)[U]) {
 #pragma unroll
-  for (int i = 0; i < S; ++i) {
-    s[i] = {0, 0};
-    if (launch.first == 0)
-      s[i] = load(static_cast<const float*>(a.state) + i * one + pair.place);
-    else if (N::reads(i) && launch.first < pair.length)
-      s[i] = own_floats(saved ? own_states + N::place(i) * all + launch.first * H : last + i * one);
-  }
-  const auto keep_states = [&](int t) {  // those before step t
-#pragma unroll
-    for (int i = 0; i < S; ++i)
-      if (N::reads(i)) store(own_states + N::place(i) * all + t * H, s[i].x, s[i].y);
-  };
-  const auto set_last = [&] {
-#pragma unroll
-    for (int i = 0; i < S; ++i) store(last + i * one, s[i].x, s[i].y);
-  };
-  ptx::wait_for_previous();  // for the product
-  if (launch.first == 0 && saved && T > 0) keep_states(0);
-  if (launch.first == 0 && pair.length == 0) set_last();
-
-  Two next[G];
-  const auto fetch = [&](int t) {
-#pragma unroll
-    for (int g = 0; g < G; ++g)
-      next[g] = t < pair.length ? load_own(zx + (int64_t(t) * G + g) * H) : Two{};
-  };
-  if (launch.first < launch.end) fetch(launch.first);
-  for (int t = launch.first; t < launch.end; ++t) {
-    float2 z[G];
-#pragma unroll
-    for (int g = 0; g < G; ++g) z[g] = Operand::floats(next[g]);
-    if (t + 1 < launch.end) fetch(t + 1);
-    if (t >= pair.length) {
-      store_two(y + t * launch.y_step, 0.0f, 0.0f);
-      continue;
-    }
-    if (launch.product)
-#pragma unroll
-      for (int g = 0; g < G; ++g) {
-        const float2 more = own_floats(product + g * H);
-        z[g].x += more.x;
-        z[g].y += more.y;
-      }
-    const V dt(dts ? dts[pair.row * T + t] : 1.0f);
-#pragma unroll
-    for (int u = 0; u < 2; ++u) {
-      V ze[G], se[S], out[S];
-#pragma unroll
-      for (int g = 0; g < G; ++g) ze[g] = V(u ? z[g].y : z[g].x);
-#pragma unroll
-      for (int i = 0; i < S; ++i) se[i] = V(u ? s[i].y : s[i].x);
-      Cell::template activate<M>(ze, ze);
-      Cell::template forward<M>(ze, se, pair.q[u], pair.k, dt, out);
-#pragma unroll
-      for (int i = 0; i < S; ++i) (u ? s[i].y : s[i].x) = number(out[i]);
-    }
-    store_two(y + t * launch.y_step, s[0].x, s[0].y);
-    if (a.z)
-#pragma unroll
-      for (int g = 0; g < G; ++g) store_two(kept_z + (int64_t(t) * G + g) * H, z[g].x, z[g].y);
-    if (saved && t + 1 < T) keep_states(t + 1);
-    if (t + 1 == pair.length || (!saved && t + 1 == launch.end)) set_last();
-  }
+  for (int u = 0; u < U; ++u) to[u] += more[u];
 }
 
-// Writes the gradients of the states before the first step, and of the vectors.
-template <class Cell, class D>
-__device__ inline void finish_pair(const Pair<Cell, D>& pair, const RecurrenceBackward& a,
-                                   const float2* d, const float2* dq) {
+// From one row or one state to the next, in elements: products of sizes that no thread computes.
+struct Strides {
+  int64_t state, saved;             // of [S,B,H], and of saved states
+  int64_t z_row, y_row, saved_row;  // y_row: backward, of its gradient, which has no pitch
+
+  template <class Args>
+  Strides(const StepsLaunch<Args>& l, int gates, bool backward)
+      : state(l.args.shape.B * l.args.shape.H),
+        saved(state * l.pitch),
+        z_row(l.pitch * gates * l.args.shape.H),
+        y_row((backward ? l.args.shape.T : l.pitch) * l.y_step),
+        saved_row(l.pitch * l.args.shape.H) {}
+};
+
+// U neighbouring units of a row.
+template <class Cell, class D, int U>
+struct Units {
   using N = Sizes<Cell>;
   using M = typename OperandOf<D>::Math;
   using V = typename M::V;
-  const int64_t one = a.shape.B * a.shape.H;
+  unsigned row, unit;  // the first
+  bool live;
+  int64_t place;  // in [B,H]
+  int length;     // steps of the row
+  V k[N::kC], v[U][N::kK], q[U][N::kQ];
+
+  template <class Args>
+  __device__ Units(const Args& args, const Constants<Cell>& constants) {
+    const RecurrenceShape& shape = args.shape;
+    const unsigned group = blockIdx.z * unsigned(kMostGroups) + blockIdx.y;
+    row = group * kStepRows + threadIdx.x / 32;
+    unit = (blockIdx.x * 32 + threadIdx.x % 32) * U;
+    live = row < shape.B && unit < shape.H;
+    place = row * shape.H + unit;
+    length = int(shape.T);
+    if (!live) return;
+    if (args.lengths) length = int(max(int64_t(0), min(args.lengths[row], shape.T)));
+    constants.get(k);
+#pragma unroll
+    for (int i = 0; i < N::K; ++i) {
+      float values[U];
+      load_floats(static_cast<const float*>(args.vectors) + i * shape.H + unit, values);
+#pragma unroll
+      for (int u = 0; u < U; ++u) v[u][i] = V(values[u]);
+    }
+#pragma unroll
+    for (int u = 0; u < U; ++u) Cell::template prepare<M>(v[u], k, q[u]);
+  }
+
+  __device__ void forward(const float (&z)[N::G][U], float dt, float (&s)[N::S][U]) const {
+#pragma unroll
+    for (int u = 0; u < U; ++u) {
+      V ze[N::G], se[N::S], out[N::S];
+#pragma unroll
+      for (int g = 0; g < N::G; ++g) ze[g] = V(z[g][u]);
+#pragma unroll
+      for (int i = 0; i < N::S; ++i) se[i] = V(s[i][u]);
+      Cell::template activate<M>(ze, ze);
+      Cell::template forward<M>(ze, se, q[u], k, V(dt), out);
+#pragma unroll
+      for (int i = 0; i < N::S; ++i) s[i][u] = number(out[i]);
+    }
+  }
+
+  // z becomes its gradient; d, those of the states before the step; dq is added to.
+  __device__ void backward(float (&z)[N::G][U], const float (&s)[N::S][U], float dt,
+                           float (&d)[N::S][U], float (&dq)[N::kQ][U]) const {
+#pragma unroll
+    for (int u = 0; u < U; ++u) {
+      V ze[N::G], se[N::S], de[N::S];
+#pragma unroll
+      for (int g = 0; g < N::G; ++g) ze[g] = V(z[g][u]);
+#pragma unroll
+      for (int i = 0; i < N::S; ++i) {
+        se[i] = V(s[i][u]);
+        de[i] = V(d[i][u]);
+      }
+      const Gradients<Cell, M> found(ze, se, q[u], k, V(dt), de);
+#pragma unroll
+      for (int g = 0; g < N::G; ++g) z[g][u] = found.z[g];
+#pragma unroll
+      for (int i = 0; i < N::S; ++i) d[i][u] = found.s[i];
+#pragma unroll
+      for (int i = 0; i < N::Q; ++i) dq[i][u] += found.q[i];
+    }
+  }
+};
+
+// Rows of gates or states, `step` elements apart.
+template <class D, int U, int N>
+__device__ inline void load_rows(const D* p, int64_t step, Several<D, U> (&to)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) to[i] = Several<D, U>::load_once(p + i * step);
+}
+template <class D, int U, int N>
+__device__ inline void get_rows(const Several<D, U> (&from)[N], float (&to)[N][U]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) from[i].get(to[i]);
+}
+template <class D, int U, int N>
+__device__ inline void store_rows(D* p, int64_t step, const float (&from)[N][U]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) Several<D, U>::store(p + i * step, from[i]);
+}
+
+// The states before a step, among saved ones.
+template <class Cell, int U>
+__device__ inline void load_saved(const float* p, int64_t step,
+                                  Several<float, U> (&to)[Cell::kStates]) {
+  using N = Sizes<Cell>;
 #pragma unroll
   for (int i = 0; i < N::S; ++i)
-    store(static_cast<float*>(a.grad_state) + i * one + pair.place, d[i].x, d[i].y);
-  V dv[2][N::kK];
+    if (N::reads(i)) to[i] = Several<float, U>::load_once(p + N::place(i) * step);
+}
+template <class Cell, int U>
+__device__ inline void store_saved(float* p, int64_t step, const float (&s)[Cell::kStates][U]) {
+  using N = Sizes<Cell>;
 #pragma unroll
-  for (int u = 0; u < 2; ++u) {
-    V of[N::kQ];
+  for (int i = 0; i < N::S; ++i)
+    if (N::reads(i)) store_floats(p + N::place(i) * step, s[i]);
+}
+
+// One step, with U.
+template <class Cell, class D, int U>
+__global__ void __launch_bounds__(kStepThreads)
+    step_forward_kernel(const __grid_constant__ StepsLaunch<RecurrenceForward> launch,
+                        const __grid_constant__ Strides strides,
+                        const __grid_constant__ Constants<Cell> constants) {
+  using N = Sizes<Cell>;
+  using Elements = Several<D, U>;
+  constexpr int G = N::G, S = N::S;
+  const RecurrenceForward& a = launch.args;
+  const int64_t H = a.shape.H;
+  const Units<Cell, D, U> units(a, constants);
+  if (!units.live) return;
+  const int t = launch.first, T = int(a.shape.T);
+  const bool on = t < units.length;
+  float* last = static_cast<float*>(a.last) + units.place;
+  auto* saved = static_cast<float*>(a.saved_states) + units.row * strides.saved_row + units.unit;
+  float s[S][U] = {};
+  if (t == 0) {
 #pragma unroll
-    for (int i = 0; i < N::Q; ++i) of[i] = V(u ? dq[i].y : dq[i].x);
-    Cell::template prepare_backward<M>(pair.v[u], pair.k, of, dv[u]);
+    for (int i = 0; i < S; ++i)
+      load_floats(static_cast<const float*>(a.state) + i * strides.state + units.place, s[i]);
+  } else if (on && a.saved_states) {
+    Several<float, U> before[S] = {};
+    load_saved<Cell>(saved, strides.saved, before);
+    get_rows(before, s);
+  } else if (on) {
+#pragma unroll
+    for (int i = 0; i < S; ++i)
+      if (N::reads(i)) load_floats(last + i * strides.state, s[i]);
+  }
+  const float dt = a.dt && on ? static_cast<const float*>(a.dt)[units.row * a.shape.T] : 1.0f;
+  ptx::wait_for_previous();  // for the product
+  if (t == 0 && a.saved_states) store_saved<Cell>(saved, strides.saved, s);
+  D* y = static_cast<D*>(a.y) + units.row * strides.y_row + units.unit;
+  if (!on) {
+    const float nothing[U] = {};
+    Elements::store(y, nothing);
+    if (t == 0) store_rows(last, strides.state, s);
+    return;
+  }
+  Elements of_gates[G];
+  load_rows(static_cast<const D*>(a.zx) + units.row * strides.z_row + units.unit, H, of_gates);
+  float z[G][U];
+  get_rows(of_gates, z);
+  if (launch.product) {
+    const float* product = launch.product + units.row * G * H + units.unit;
+#pragma unroll
+    for (int g = 0; g < G; ++g) {
+      float more[U];
+      load_floats(product + g * H, more);
+      add(z[g], more);
+    }
+  }
+  units.forward(z, dt, s);
+  Elements::store(y, s[0]);
+  if (a.saved_states && t + 1 < T) store_saved<Cell>(saved + H, strides.saved, s);
+  if (t + 1 == units.length || !a.saved_states) store_rows(last, strides.state, s);
+}
+
+// All steps, without U.
+template <class Cell, class D>
+__global__ void __launch_bounds__(kStepThreads)
+    steps_forward_kernel(const __grid_constant__ StepsLaunch<RecurrenceForward> launch,
+                         const __grid_constant__ Strides strides,
+                         const __grid_constant__ Constants<Cell> constants) {
+  using N = Sizes<Cell>;
+  using Elements = Several<D, 2>;
+  constexpr int G = N::G, S = N::S;
+  const RecurrenceForward& a = launch.args;
+  const int64_t H = a.shape.H;
+  const Units<Cell, D, 2> units(a, constants);
+  if (!units.live) return;
+  const int T = int(a.shape.T);
+  const D* zx = static_cast<const D*>(a.zx) + units.row * strides.z_row + units.unit;
+  D* kept_z = static_cast<D*>(a.z) + units.row * strides.z_row + units.unit;
+  D* y = static_cast<D*>(a.y) + units.row * strides.y_row + units.unit;
+  const float* dts = static_cast<const float*>(a.dt);
+  auto* saved = static_cast<float*>(a.saved_states) + units.row * strides.saved_row + units.unit;
+  Several<float, 2> before[S];
+  load_rows(static_cast<const float*>(a.state) + units.place, strides.state, before);
+  float s[S][2];
+  get_rows(before, s);
+  Elements next[G] = {};
+  if (units.length > 0) load_rows(zx, H, next);
+  for (int t = 0; t < units.length; ++t) {
+    float z[G][2];
+    get_rows(next, z);
+    if (t + 1 < units.length) load_rows(zx + int64_t(t + 1) * G * H, H, next);
+    if (a.saved_states) store_saved<Cell>(saved + t * H, strides.saved, s);
+    units.forward(z, dts ? dts[units.row * a.shape.T + t] : 1.0f, s);
+    Elements::store(y + t * launch.y_step, s[0]);
+    if (a.z) store_rows(kept_z + int64_t(t) * G * H, H, z);
+  }
+  store_rows(static_cast<float*>(a.last) + units.place, strides.state, s);
+  const float nothing[2] = {};
+  for (int t = units.length; t < T; ++t) Elements::store(y + t * launch.y_step, nothing);
+}
+
+// Writes the gradients of the states before the first step, and of the vectors.
+template <class Cell, class D, int U>
+__device__ inline void finish_units(const Units<Cell, D, U>& units, const RecurrenceBackward& a,
+                                    int64_t step, const float (&d)[Cell::kStates][U],
+                                    const float (&dq)[Sizes<Cell>::kQ][U]) {
+  using N = Sizes<Cell>;
+  using M = typename OperandOf<D>::Math;
+  using V = typename M::V;
+  store_rows(static_cast<float*>(a.grad_state) + units.place, step, d);
+  float found[N::kK][U];
+#pragma unroll
+  for (int u = 0; u < U; ++u) {
+    V of[N::kQ], dv[N::kK];
+#pragma unroll
+    for (int i = 0; i < N::Q; ++i) of[i] = V(dq[i][u]);
+    Cell::template prepare_backward<M>(units.v[u], units.k, of, dv);
+#pragma unroll
+    for (int i = 0; i < N::K; ++i) found[i][u] = number(dv[i]);
   }
 #pragma unroll
   for (int i = 0; i < N::K; ++i)
-    store(static_cast<float*>(a.grad_vectors) + i * one + pair.place, number(dv[0][i]),
-          number(dv[1][i]));
+    store_floats(static_cast<float*>(a.grad_vectors) + i * step + units.place, found[i]);
 }
 
 // d: the gradients after a row's last step.
-template <class Cell, class D>
-__device__ inline void start_pair(const Pair<Cell, D>& pair, const RecurrenceBackward& a,
-                                  float2* d) {
-#pragma unroll
-  for (int i = 0; i < Cell::kStates; ++i)
-    d[i] =
-        a.grad_last
-            ? load(static_cast<const float*>(a.grad_last) + i * a.shape.B * a.shape.H + pair.place)
-            : float2{0, 0};
+template <class Cell, class D, int U>
+__device__ inline void start_units(const Units<Cell, D, U>& units, const RecurrenceBackward& a,
+                                   int64_t step, float (&d)[Cell::kStates][U]) {
+  Several<float, U> from[Cell::kStates] = {};
+  if (a.grad_last) load_rows(static_cast<const float*>(a.grad_last) + units.place, step, from);
+  get_rows(from, d);
 }
 
 // d and dq: what the step after has left.
-template <class Cell, class D>
-__device__ inline void resume_pair(const Pair<Cell, D>& pair,
-                                   const StepsLaunch<RecurrenceBackward>& launch, float2* d,
-                                   float2* dq) {
+template <class Cell, class D, int U>
+__device__ inline void resume_units(const Units<Cell, D, U>& units,
+                                    const StepsLaunch<RecurrenceBackward>& launch, int64_t step,
+                                    float (&d)[Cell::kStates][U], float (&dq)[Sizes<Cell>::kQ][U]) {
   using N = Sizes<Cell>;
-  const int64_t one = launch.args.shape.B * launch.args.shape.H;
 #pragma unroll
   for (int i = 0; i < N::S; ++i)
     if (N::reads(i))
-      d[i] = own_floats(static_cast<float*>(launch.args.grad_state) + i * one + pair.place);
+      load_floats(static_cast<float*>(launch.args.grad_state) + i * step + units.place, d[i]);
 #pragma unroll
-  for (int i = 0; i < N::Q; ++i) dq[i] = own_floats(launch.dq + i * one + pair.place);
+  for (int i = 0; i < N::Q; ++i) load_floats(launch.dq + i * step + units.place, dq[i]);
 }
 
+// What backward reads of a step.
+template <class Cell, class D, int U>
+struct Fetched {
+  Several<D, U> z[Cell::kGates], dy;
+  Several<float, U> before[Cell::kStates];
+  float dt;
+
+  // From arrays that begin `t` steps before this one.
+  __device__ void fetch(const Units<Cell, D, U>& units,
+                        const StepsLaunch<RecurrenceBackward>& launch, const Strides& strides,
+                        int64_t t) {
+    const RecurrenceBackward& a = launch.args;
+    const int64_t H = a.shape.H;
+    load_rows(
+        static_cast<const D*>(a.z) + units.row * strides.z_row + units.unit + t * Cell::kGates * H,
+        H, z);
+    load_saved<Cell>(static_cast<const float*>(a.saved_states) + units.row * strides.saved_row +
+                         units.unit + t * H,
+                     strides.saved, before);
+    dt = a.dt ? static_cast<const float*>(a.dt)[units.row * a.shape.T + t] : 1.0f;
+    // A row of dy may have fewer units than H, and begin at any pair.
+    dy = {};
+    const int64_t left = a.grad_y ? launch.y_step - units.unit : 0;
+    const D* from = static_cast<const D*>(a.grad_y) + units.row * strides.y_row + units.unit +
+                    t * launch.y_step;
+    if (U == 2 || launch.y_step % U == 0) {
+      if (left > 0) dy = Several<D, U>::load_once(from);
+      return;
+    }
+    Several<D, 2> two[U / 2] = {};
+#pragma unroll
+    for (int i = 0; i < U / 2; ++i)
+      if (left > 2 * i) two[i] = Several<D, 2>::load_once(from + 2 * i);
+    memcpy(&dy, two, sizeof dy);
+  }
+};
+
+// One step, with U.
+template <class Cell, class D, int U>
+__global__ void __launch_bounds__(kStepThreads)
+    step_backward_kernel(const __grid_constant__ StepsLaunch<RecurrenceBackward> launch,
+                         const __grid_constant__ Strides strides,
+                         const __grid_constant__ Constants<Cell> constants) {
+  using N = Sizes<Cell>;
+  constexpr int G = N::G, S = N::S, Q = N::Q;
+  const RecurrenceBackward& a = launch.args;
+  const int64_t H = a.shape.H;
+  const Units<Cell, D, U> units(a, constants);
+  if (!units.live) return;
+  const int t = launch.first, T = int(a.shape.T);
+  const bool on = t < units.length;
+  float d[S][U] = {}, dq[N::kQ][U] = {};
+  Fetched<Cell, D, U> now;
+  if (on) {
+    now.fetch(units, launch, strides, 0);
+    if (t + 1 < units.length)
+      resume_units(units, launch, strides.state, d, dq);
+    else
+      start_units(units, a, strides.state, d);
+  }
+  ptx::wait_for_previous();  // for the product
+  D* grad_z = static_cast<D*>(a.grad_z) + units.row * strides.z_row + units.unit;
+  const float nothing[G][U] = {};
+  if (t + 1 == T && launch.pitch > T) store_rows(grad_z + G * H, H, nothing);
+  if (!on) return store_rows(grad_z, H, nothing);
+  float more[U];
+  now.dy.get(more);
+  add(d[0], more);
+  if (launch.product) {
+    load_floats(launch.product + units.place, more);
+    add(d[0], more);
+  }
+  float z[G][U], before[S][U];
+  get_rows(now.z, z);
+  get_rows(now.before, before);
+  units.backward(z, before, now.dt, d, dq);
+  store_rows(grad_z, H, z);
+#pragma unroll
+  for (int i = 0; i < S; ++i)
+    if (N::reads(i))
+      store_floats(static_cast<float*>(a.grad_state) + i * strides.state + units.place, d[i]);
+#pragma unroll
+  for (int i = 0; i < Q; ++i) store_floats(launch.dq + i * strides.state + units.place, dq[i]);
+}
+
+// All steps, without U.
 template <class Cell, class D>
 __global__ void __launch_bounds__(kStepThreads)
     steps_backward_kernel(const __grid_constant__ StepsLaunch<RecurrenceBackward> launch,
+                          const __grid_constant__ Strides strides,
                           const __grid_constant__ Constants<Cell> constants) {
   using N = Sizes<Cell>;
-  using Operand = OperandOf<D>;
-  using Two = typename Operand::Two;
-  using P = Pair<Cell, D>;
-  using M = typename P::M;
-  using V = typename M::V;
-  constexpr int G = N::G, S = N::S, Q = N::Q;
+  constexpr int G = N::G, S = N::S;
   const RecurrenceBackward& a = launch.args;
-  const int64_t B = a.shape.B, H = a.shape.H, pitch = launch.pitch;
-  const int64_t one = B * H, all = B * pitch * H;
-  const int T = int(a.shape.T);
-  const P pair(launch, constants);
-  if (!pair.live) return;
-  const D* z = static_cast<const D*>(a.z) + pair.row * pitch * G * H + pair.unit;
-  D* grad_z = static_cast<D*>(a.grad_z) + pair.row * pitch * G * H + pair.unit;
-  const D* grad_y = static_cast<const D*>(a.grad_y) + pair.row * T * launch.y_step + pair.unit;
-  const float* dts = static_cast<const float*>(a.dt);
-  const float* own_states =
-      static_cast<const float*>(a.saved_states) + pair.row * pitch * H + pair.unit;
-  const bool has_dy = a.grad_y && pair.unit < launch.y_step;
-
-  float2 d[S] = {}, dq[N::kQ] = {};
-  if (launch.end < pair.length) resume_pair(pair, launch, d, dq);
-  struct Fetched {
-    Two z[G], dy;
-    float2 before[S];
-    float dt;
-  } next;
-  const auto fetch = [&](int t) {
-    const bool on = t < pair.length;
-#pragma unroll
-    for (int g = 0; g < G; ++g) next.z[g] = on ? load_own(z + (int64_t(t) * G + g) * H) : Two{};
-#pragma unroll
-    for (int i = 0; i < S; ++i)
-      next.before[i] =
-          N::reads(i) && on ? load(own_states + N::place(i) * all + t * H) : float2{0, 0};
-    next.dy = has_dy && on ? load_two(grad_y + t * launch.y_step) : Two{};
-    next.dt = dts && on ? dts[pair.row * T + t] : 1.0f;
-  };
-  const auto store_dz = [&](int t, const float2* dz) {
-#pragma unroll
-    for (int g = 0; g < G; ++g) store_two(grad_z + (int64_t(t) * G + g) * H, dz[g].x, dz[g].y);
-  };
-  const float2 nothing[G] = {};
-  if (launch.first < launch.end) fetch(launch.end - 1);
-  ptx::wait_for_previous();  // for the product
-  if (launch.end == T && pitch > T) store_dz(T, nothing);
-  for (int t = launch.end - 1; t >= launch.first; --t) {
-    const Fetched now = next;
-    if (t > launch.first) fetch(t - 1);
-    if (t >= pair.length) {
-      store_dz(t, nothing);
-      continue;
-    }
-    if (t + 1 == pair.length) start_pair(pair, a, d);
-    const float2 dy = Operand::floats(now.dy);
-    d[0].x += dy.x;
-    d[0].y += dy.y;
-    if (launch.product) {
-      const float2 dh = own_floats(launch.product + pair.place);
-      d[0].x += dh.x;
-      d[0].y += dh.y;
-    }
-    float2 dz[G];
-#pragma unroll
-    for (int u = 0; u < 2; ++u) {
-      V ze[G], se[S], de[S];
-#pragma unroll
-      for (int g = 0; g < G; ++g) {
-        const float2 two = Operand::floats(now.z[g]);
-        ze[g] = V(u ? two.y : two.x);
-      }
-#pragma unroll
-      for (int i = 0; i < S; ++i) {
-        se[i] = V(u ? now.before[i].y : now.before[i].x);
-        de[i] = V(u ? d[i].y : d[i].x);
-      }
-      const Gradients<Cell, M> found(ze, se, pair.q[u], pair.k, V(now.dt), de);
-#pragma unroll
-      for (int g = 0; g < G; ++g) (u ? dz[g].y : dz[g].x) = found.z[g];
-#pragma unroll
-      for (int i = 0; i < S; ++i) (u ? d[i].y : d[i].x) = found.s[i];
-#pragma unroll
-      for (int i = 0; i < Q; ++i) (u ? dq[i].y : dq[i].x) += found.q[i];
-    }
-    store_dz(t, dz);
+  const int64_t H = a.shape.H;
+  const Units<Cell, D, 2> units(a, constants);
+  if (!units.live) return;
+  D* grad_z = static_cast<D*>(a.grad_z) + units.row * strides.z_row + units.unit;
+  const float nothing[G][2] = {};
+  const int T = int(a.shape.T), stored = launch.pitch > T ? T + 1 : T;
+  for (int t = units.length; t < stored; ++t) store_rows(grad_z + int64_t(t) * G * H, H, nothing);
+  float d[S][2], dq[N::kQ][2] = {};
+  start_units(units, a, strides.state, d);
+  Fetched<Cell, D, 2> next{};
+  if (units.length > 0) next.fetch(units, launch, strides, units.length - 1);
+  for (int t = units.length - 1; t >= 0; --t) {
+    const Fetched<Cell, D, 2> now = next;
+    if (t > 0) next.fetch(units, launch, strides, t - 1);
+    float more[2], z[G][2], before[S][2];
+    now.dy.get(more);
+    add(d[0], more);
+    get_rows(now.z, z);
+    get_rows(now.before, before);
+    units.backward(z, before, now.dt, d, dq);
+    store_rows(grad_z + int64_t(t) * G * H, H, z);
   }
-  if (launch.dq) {  // the next launch continues
-    if (launch.first >= pair.length) return;
-#pragma unroll
-    for (int i = 0; i < S; ++i)
-      if (N::reads(i))
-        store(static_cast<float*>(a.grad_state) + i * one + pair.place, d[i].x, d[i].y);
-#pragma unroll
-    for (int i = 0; i < Q; ++i) store(launch.dq + i * one + pair.place, dq[i].x, dq[i].y);
-    return;
-  }
-  if (pair.length == 0) start_pair(pair, a, d);
-  finish_pair(pair, a, d, dq);
+  finish_units(units, a, strides.state, d, dq);
 }
 
+// After step 0, with U.
 template <class Cell, class D>
 __global__ void __launch_bounds__(kStepThreads)
     steps_finish_kernel(const __grid_constant__ StepsLaunch<RecurrenceBackward> launch,
+                        const __grid_constant__ Strides strides,
                         const __grid_constant__ Constants<Cell> constants) {
   using N = Sizes<Cell>;
   const RecurrenceBackward& a = launch.args;
-  const Pair<Cell, D> pair(launch, constants);
-  if (!pair.live) return;
+  const Units<Cell, D, 2> units(a, constants);
+  if (!units.live) return;
   ptx::wait_for_previous();  // for the product
-  float2 d[N::S] = {}, dq[N::kQ] = {};
-  if (pair.length == 0) {
-    start_pair(pair, a, d);
+  float d[N::S][2] = {}, dq[N::kQ][2] = {};
+  if (units.length == 0) {
+    start_units(units, a, strides.state, d);
   } else {
-    resume_pair(pair, launch, d, dq);
-    const float2 dh = own_floats(launch.product + pair.place);
-    d[0].x += dh.x;
-    d[0].y += dh.y;
+    resume_units(units, launch, strides.state, d, dq);
+    float more[2];
+    load_floats(launch.product + units.place, more);
+    add(d[0], more);
   }
-  finish_pair(pair, a, d, dq);
+  finish_units(units, a, strides.state, d, dq);
 }
 
 template <class Cell, class Args>
-void launch_steps(void (*kernel)(StepsLaunch<Args>, Constants<Cell>),
+void launch_steps(void (*kernel)(StepsLaunch<Args>, Strides, Constants<Cell>), int units,
                   const StepsLaunch<Args>& launch) {
   const RecurrenceShape& shape = launch.args.shape;
+  constexpr bool kBackward = std::is_same_v<Args, RecurrenceBackward>;
   Constants<Cell> k{};
   for (int i = 0; i < Cell::kConstants; ++i) k.value[i] = float(launch.args.constants[i]);
-  const int64_t pairs = shape.B * (shape.H / 2);
-  require(pairs < (int64_t(1) << 31), "the batch is too large");
-  const unsigned blocks = unsigned((pairs + kStepThreads - 1) / kStepThreads);
-  cuda::launch(kernel, blocks, kStepThreads, 0, launch.stream, launch.early, launch, k);
+  const auto parts = [](int64_t whole, int64_t part) { return (whole + part - 1) / part; };
+  const int64_t groups = parts(shape.B, kStepRows), across = parts(shape.H, 32 * units);
+  require(shape.B < (int64_t(1) << 31) && shape.H < (int64_t(1) << 31), "the batch is too large");
+  const dim3 blocks(unsigned(across), unsigned(std::min(groups, kMostGroups)),
+                    unsigned(parts(groups, kMostGroups)));
+  cuda::launch(kernel, blocks, kStepThreads, 0, launch.stream, launch.early, launch,
+               Strides(launch, Cell::kGates, kBackward), k);
 }
 
+// Whether threads with four units each are enough to fill a device.
+inline bool is_large(const RecurrenceShape& shape) { return shape.B * shape.H >= int64_t(1) << 17; }
+
+// In float a thread always has two units: there, the products take most of the time.
 template <class Cell, class D>
 StepKernels step_kernels() {
   using Forward = StepsLaunch<RecurrenceForward>;
   using Backward = StepsLaunch<RecurrenceBackward>;
-  return {[](const Forward& l) { launch_steps<Cell>(steps_forward_kernel<Cell, D>, l); },
-          [](const Backward& l) { launch_steps<Cell>(steps_backward_kernel<Cell, D>, l); },
-          [](const Backward& l) { launch_steps<Cell>(steps_finish_kernel<Cell, D>, l); }};
+  constexpr int kMost = sizeof(D) == 2 ? 4 : 2;
+  return {[](const Forward& l) {
+            if (is_large(l.args.shape))
+              launch_steps<Cell>(step_forward_kernel<Cell, D, kMost>, kMost, l);
+            else
+              launch_steps<Cell>(step_forward_kernel<Cell, D, 2>, 2, l);
+          },
+          [](const Backward& l) {
+            if (is_large(l.args.shape))
+              launch_steps<Cell>(step_backward_kernel<Cell, D, kMost>, kMost, l);
+            else
+              launch_steps<Cell>(step_backward_kernel<Cell, D, 2>, 2, l);
+          },
+          [](const Backward& l) { launch_steps<Cell>(steps_finish_kernel<Cell, D>, 2, l); },
+          [](const Forward& l) { launch_steps<Cell>(steps_forward_kernel<Cell, D>, 2, l); },
+          [](const Backward& l) { launch_steps<Cell>(steps_backward_kernel<Cell, D>, 2, l); }};
 }
 
 template <class Cell>
