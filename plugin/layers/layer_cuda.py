@@ -272,11 +272,12 @@ def _backward(
     grad_x, grad_w, grad_b, grad_u = map(sketch.optional, gradients)
     sums = sketch.array(torch.float32, (states + info["vectors"], batch, wide))
     read = rows[..., :deep] if grad_u is None else rows
+    across = widened(inputs)  # without the bias: a tile of the product more would be computed
     padded_y, of_last, back, product = sketch.scratch(
         [
             (call.dtype, (0,) if direct or grad_y is None else (batch, steps, wide)),
             (torch.float32, (states, batch, wide) if any(given[1:]) else (0,)),
-            (call.dtype, (batch, steps + 1, deep) if needs[0] else (0,)),
+            (call.dtype, (batch, steps + 1, across) if needs[0] else (0,)),
             (call.dtype, (gates, wide, read.shape[2]) if any(needs[1:]) else (0,)),
         ]
     )
@@ -311,7 +312,7 @@ def _backward(
     )
     flat = dz.flatten(0, 1)
     if grad_x is not None:
-        sketch.product(flat, w.flatten(0, 1), back.flatten(0, 1), tf32)
+        sketch.product(flat, w.flatten(0, 1)[:, :across], back.flatten(0, 1), tf32)
         sketch.copy(grad_x, back[:, :-1, :inputs])
     if any(needs[1:]):
         sketch.product(flat.t(), read.flatten(0, 1), product.flatten(0, 1), tf32)
