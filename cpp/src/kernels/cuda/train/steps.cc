@@ -23,7 +23,8 @@ struct Scratch {
     const auto rounded = [](int64_t bytes) { return (bytes + 255) / 256 * 256; };
     second = rounded(B * H * 4 * (backward ? 1 : cell.gates));
     const int64_t h = dtype == DType::kFloat32 ? 0 : B * H * bytes_of(dtype);
-    products = second + rounded(backward ? B * H * 4 * cell.prepared : h);
+    const int64_t groups = (B + kStepRows - 1) / kStepRows;
+    products = second + rounded(backward ? groups * H * 4 * cell.prepared : h);
   }
 };
 

@@ -14,6 +14,10 @@
 
 namespace tsm {
 
+// The rows of the batch that a block of threads has. With U, gradients of the cell's vectors are
+// summed over them: those of a row would be read and written in every step.
+constexpr int kStepRows = 4;
+
 // The arguments of one launch of a cell's kernel: of all steps, or of one.
 template <class Args>
 struct StepsLaunch {
@@ -23,7 +27,7 @@ struct StepsLaunch {
   int first;              // step
   const float* product;   // forward: U h [B,G*H], to be added to zx; backward: dz U [B,H] of the
                           // step after this one; null: 0
-  float* dq;              // backward with U: [Q,B,H], sums over the steps
+  float* dq;              // backward with U: [Q,B/kStepRows,H], sums over the steps
   uintptr_t stream;
   bool
       early;  // may start while the product runs, and waits for it before reading z. Before that it

@@ -16,7 +16,6 @@
 
 namespace tsm::team {
 
-constexpr int kStepRows = 4;  // of a block, one per warp
 constexpr unsigned kStepThreads = 32 * kStepRows;
 constexpr int64_t kMostGroups = 32768;  // of rows, in a grid's second dimension
 
@@ -321,18 +320,14 @@ __device__ inline void start_units(const Units<Cell, D, U>& units, const Recurre
   get_rows(from, d);
 }
 
-// d and dq: what the step after has left.
+// d: what the step after has left.
 template <class Cell, class D, int U>
-__device__ inline void resume_units(const Units<Cell, D, U>& units,
-                                    const StepsLaunch<RecurrenceBackward>& launch, int64_t step,
-                                    float (&d)[Cell::kStates][U], float (&dq)[Sizes<Cell>::kQ][U]) {
+__device__ inline void resume_units(const Units<Cell, D, U>& units, const RecurrenceBackward& a,
+                                    int64_t step, float (&d)[Cell::kStates][U]) {
   using N = Sizes<Cell>;
 #pragma unroll
   for (int i = 0; i < N::S; ++i)
-    if (N::reads(i))
-      load_floats(static_cast<float*>(launch.args.grad_state) + i * step + units.place, d[i]);
-#pragma unroll
-  for (int i = 0; i < N::Q; ++i) load_floats(launch.dq + i * step + units.place, dq[i]);
+    if (N::reads(i)) load_floats(static_cast<float*>(a.grad_state) + i * step + units.place, d[i]);
 }
 
 // What backward reads of a step.
@@ -372,26 +367,23 @@ struct Fetched {
   }
 };
 
-// One step, with U.
+// One step of a thread's units, with U. dq: of this step alone.
 template <class Cell, class D, int U>
-__global__ void __launch_bounds__(kStepThreads)
-    step_backward_kernel(const __grid_constant__ StepsLaunch<RecurrenceBackward> launch,
-                         const __grid_constant__ Strides strides,
-                         const __grid_constant__ Constants<Cell> constants) {
+__device__ inline void step_back(const StepsLaunch<RecurrenceBackward>& launch,
+                                 const Strides& strides, const Units<Cell, D, U>& units,
+                                 float (&dq)[Sizes<Cell>::kQ][U]) {
   using N = Sizes<Cell>;
-  constexpr int G = N::G, S = N::S, Q = N::Q;
+  constexpr int G = N::G, S = N::S;
   const RecurrenceBackward& a = launch.args;
   const int64_t H = a.shape.H;
-  const Units<Cell, D, U> units(a, constants);
-  if (!units.live) return;
   const int t = launch.first, T = int(a.shape.T);
   const bool on = t < units.length;
-  float d[S][U] = {}, dq[N::kQ][U] = {};
+  float d[S][U] = {};
   Fetched<Cell, D, U> now;
   if (on) {
     now.fetch(units, launch, strides, 0);
     if (t + 1 < units.length)
-      resume_units(units, launch, strides.state, d, dq);
+      resume_units(units, a, strides.state, d);
     else
       start_units(units, a, strides.state, d);
   }
@@ -416,8 +408,54 @@ __global__ void __launch_bounds__(kStepThreads)
   for (int i = 0; i < S; ++i)
     if (N::reads(i))
       store_floats(static_cast<float*>(a.grad_state) + i * strides.state + units.place, d[i]);
+}
+
+// Where the block's rows have their dq, of these units.
+template <class Cell, class D, int U>
+__device__ inline float* group_dq(const StepsLaunch<RecurrenceBackward>& launch,
+                                  const Units<Cell, D, U>& units, int i) {
+  const RecurrenceShape& shape = launch.args.shape;
+  const int64_t groups = (shape.B + kStepRows - 1) / kStepRows;
+  return launch.dq + (i * groups + units.row / kStepRows) * shape.H + units.unit;
+}
+
+// One step, with U.
+template <class Cell, class D, int U>
+__global__ void __launch_bounds__(kStepThreads)
+    step_backward_kernel(const __grid_constant__ StepsLaunch<RecurrenceBackward> launch,
+                         const __grid_constant__ Strides strides,
+                         const __grid_constant__ Constants<Cell> constants) {
+  using N = Sizes<Cell>;
+  constexpr int Q = N::Q;
+  const Units<Cell, D, U> units(launch.args, constants);
+  float dq[N::kQ][U] = {};
+  if (units.live) step_back(launch, strides, units, dq);
+  if constexpr (Q > 0) {  // summed over the rows, then over the steps
+    __shared__ Several<float, U> of_rows[kStepRows][Q][32];
+    const unsigned row = threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (row > 0)
 #pragma unroll
-  for (int i = 0; i < Q; ++i) store_floats(launch.dq + i * strides.state + units.place, dq[i]);
+      for (int i = 0; i < Q; ++i)
+        Several<float, U>::store(reinterpret_cast<float*>(&of_rows[row][i][lane]), dq[i]);
+    Several<float, U> sum[Q] = {};
+    if (row == 0 && units.live && launch.first + 1 < launch.args.shape.T)
+#pragma unroll
+      for (int i = 0; i < Q; ++i) sum[i] = Several<float, U>::load(group_dq(launch, units, i));
+    __syncthreads();
+    if (row > 0 || !units.live) return;
+#pragma unroll
+    for (int i = 0; i < Q; ++i) {
+      float more[U];
+#pragma unroll
+      for (int r = 1; r < kStepRows; ++r) {
+        of_rows[r][i][lane].get(more);
+        add(dq[i], more);
+      }
+      sum[i].get(more);
+      add(dq[i], more);
+      store_floats(group_dq(launch, units, i), dq[i]);
+    }
+  }
 }
 
 // All steps, without U.
@@ -454,7 +492,7 @@ __global__ void __launch_bounds__(kStepThreads)
   finish_units(units, a, strides.state, d, dq);
 }
 
-// After step 0, with U.
+// After step 0, with U. The first row of a group has the gradients of the vectors, the others 0.
 template <class Cell, class D>
 __global__ void __launch_bounds__(kStepThreads)
     steps_finish_kernel(const __grid_constant__ StepsLaunch<RecurrenceBackward> launch,
@@ -469,11 +507,14 @@ __global__ void __launch_bounds__(kStepThreads)
   if (units.length == 0) {
     start_units(units, a, strides.state, d);
   } else {
-    resume_units(units, launch, strides.state, d, dq);
+    resume_units(units, a, strides.state, d);
     float more[2];
     load_floats(launch.product + units.place, more);
     add(d[0], more);
   }
+  if (units.row % kStepRows == 0)
+#pragma unroll
+    for (int i = 0; i < N::Q; ++i) load_floats(group_dq(launch, units, i), dq[i]);
   finish_units(units, a, strides.state, d, dq);
 }
 
