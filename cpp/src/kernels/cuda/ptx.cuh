@@ -74,6 +74,17 @@ __device__ inline uint4 load_once(const uint4* from) {
   return v;
 }
 
+// Stores to global memory by one instruction: the compiler splits some of these.
+__device__ inline void store_whole(uint32_t* to, uint32_t v) { *to = v; }
+__device__ inline void store_whole(uint2* to, const uint2& v) {
+  asm volatile("st.global.v2.u32 [%0], {%1,%2};" ::"l"(to), "r"(v.x), "r"(v.y) : "memory");
+}
+__device__ inline void store_whole(uint4* to, const uint4& v) {
+  asm volatile("st.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(to), "r"(v.x), "r"(v.y), "r"(v.z),
+               "r"(v.w)
+               : "memory");
+}
+
 // Lets the next kernel of the stream start, if it was launched to overlap with this one; and, in
 // that kernel, waits until this one has ended. Both have no effect otherwise.
 __device__ inline void start_next() {

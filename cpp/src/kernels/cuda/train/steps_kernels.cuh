@@ -33,12 +33,15 @@ struct Several {
     return {ptx::load_once(reinterpret_cast<const Words*>(p))};
   }
   __device__ static void store(D* p, const float (&from)[U]) {
+    ptx::store_whole(reinterpret_cast<Words*>(p), packed(from).words);
+  }
+  __device__ static Several packed(const float (&from)[U]) {
     Two two[U / 2];
 #pragma unroll
     for (int i = 0; i < U / 2; ++i) two[i] = Operand::packed(from[2 * i], from[2 * i + 1]);
-    Words all;
+    Several all;
     memcpy(&all, two, sizeof all);
-    *reinterpret_cast<Words*>(p) = all;
+    return all;
   }
   __device__ void get(float (&to)[U]) const {
     Two two[U / 2];
@@ -435,8 +438,7 @@ __global__ void __launch_bounds__(kStepThreads)
     const unsigned row = threadIdx.x / 32, lane = threadIdx.x % 32;
     if (row > 0)
 #pragma unroll
-      for (int i = 0; i < Q; ++i)
-        Several<float, U>::store(reinterpret_cast<float*>(&of_rows[row][i][lane]), dq[i]);
+      for (int i = 0; i < Q; ++i) of_rows[row][i][lane] = Several<float, U>::packed(dq[i]);
     Several<float, U> sum[Q] = {};
     if (row == 0 && units.live && launch.first + 1 < launch.args.shape.T)
 #pragma unroll
