@@ -1,5 +1,8 @@
 // A plan covers its layer, fits the device, and its regions of shared memory do not overlap.
+#include <algorithm>
 #include <initializer_list>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -74,6 +77,32 @@ void check_streamed(const Plan& p, const LayerShape& layer) {
   CHECK(p.barriers_at + 16 * p.stages + 8 * p.jobs() * p.slots <= p.shared_bytes);
 }
 
+// The neighbours of a cluster multiply each block of k with each of their unit tiles once, and each
+// place of the owner's z gets one sum. Stages stay with a split, and z overlays nothing.
+void check_cut(const Plan& p, const LayerShape& layer, const Device& device) {
+  CHECK((device.hopper() && layer.backward && p.bulk && p.products == 1));
+  CHECK((p.cut <= device.largest_cut && p.members % p.cut == 0));
+  CHECK((p.parts == p.cut * p.splits && p.parts <= 16 && p.chunks % p.splits == 0));
+  CHECK(p.x_at + p.stages * p.chunk_bytes() <= p.z_at);
+  CHECK(p.barriers_at + 16 * p.stages + 16 <= p.shared_bytes);
+  const int blocks = p.cut_members() * p.slice_blocks, all = p.members * p.slice_blocks;
+  std::vector<int> multiplied(size_t(p.tiles()) * p.cut * p.row_groups * all);
+  std::vector<int> sent(size_t(p.cut) * p.parts * p.tiles() * p.row_groups);
+  for (int cut = 0; cut < p.cut; ++cut)
+    for (int job = 0; job < p.jobs(); ++job) {
+      const int split = job % p.splits, rest = job / p.splits;
+      const int tile = rest / p.row_groups, rows = rest % p.row_groups;
+      const int owner = tile / p.tiles(), part = cut * p.splits + split;
+      const int place = (owner * p.parts + part) * p.tiles() + tile % p.tiles();
+      ++sent[size_t(place) * p.row_groups + rows];
+      for (int chunk = split; chunk < p.chunks; chunk += p.splits)
+        for (int i = chunk * p.chunk_blocks(); i < (chunk + 1) * p.chunk_blocks(); ++i)
+          if (i < blocks) ++multiplied[size_t(rest) * all + cut * blocks + i];
+    }
+  CHECK(std::all_of(multiplied.begin(), multiplied.end(), [](int n) { return n == 1; }));
+  CHECK(std::all_of(sent.begin(), sent.end(), [](int n) { return n == 1; }));
+}
+
 void check(const Plan& p, const LayerShape& layer, const Device& device = kHopper) {
   const Form& form = kForms[p.form];
   CHECK(p.exchange == form.exchange);
@@ -86,14 +115,16 @@ void check(const Plan& p, const LayerShape& layer, const Device& device = kHoppe
   if (form.streams)
     check_streamed(p, layer);
   else
-    CHECK(int64_t(p.members - 1) * p.units < layer.H);  // nobody is idle
+    CHECK(int64_t(p.members - p.cut) * p.units < layer.H);  // nobody is idle
+  CHECK(form.cuts == (p.cut > 1));
+  if (form.cuts) check_cut(p, layer, device);
   CHECK(p.jobs() <= p.workers);
   CHECK(int64_t(p.workers) * 32 * form.items >= int64_t(p.rows) * p.units / 2);
   CHECK(p.shared_bytes <= device.shared_bytes);
   CHECK((p.number_bytes == layer.number_bytes && is_compiled(form, p.number_bytes)));
   const int64_t matrix =
       int64_t(p.units) * p.products * p.members * p.slice_blocks * kTile * p.number_bytes;
-  CHECK((p.parts >= 1 && p.splits % p.parts == 0));
+  CHECK((p.parts >= 1 && (p.splits % p.parts == 0 || form.cuts)));
   const int64_t z =
       int64_t(p.parts) * p.products * p.tiles() * p.z_rows() * kZStride * sizeof(float);
   CHECK(((p.x_at >= matrix || form.streams) && p.z_at + z <= p.barriers_at));
@@ -104,10 +135,11 @@ void check(const Plan& p, const LayerShape& layer, const Device& device = kHoppe
     CHECK((p.producers == 1 || (!p.bulk && (p.producers == 2 || p.producers == 4))));
     CHECK(p.chunk_bytes() % 16 == 0);  // of one copy without bulk copies
     CHECK(p.groups() * p.pieces == p.chunks);
-    CHECK((p.groups() * p.group >= p.members && (p.groups() - 1) * p.group < p.members));
+    const int sources = p.cut_members();
+    CHECK((p.groups() * p.group >= sources && (p.groups() - 1) * p.group < sources));
     // Pieces are whole blocks of k, and no group is shorter than its pieces assume.
     CHECK(p.chunk_blocks() * p.pieces == p.group * p.slice_blocks);
-    CHECK((p.pieces == 1 || p.members % p.group == 0));
+    CHECK((p.pieces == 1 || sources % p.group == 0));
     CHECK(p.x_at + p.stages * p.chunk_bytes() <= p.barriers_at);
     CHECK((p.stages >= 1 && p.stages <= 32));  // one per lane of a producer
     check_stages(p);
@@ -159,7 +191,9 @@ TEST_CASE("plans for an H200") {
   for (int gates = 2; gates <= 5; ++gates) CHECK(is_limit(limits[gates - 2], 128, gates, 2));
 
   // With five gates, a stage holds only parts of slices, but all rows of them.
-  const Plan parts = plan_for(kHopper, {80, 1152, 5, true, 2});
+  Device few = kHopper;
+  few.largest_cut = 1;
+  const Plan parts = plan_for(few, {80, 1152, 5, true, 2});
   CHECK((parts.pieces > 1 && parts.rows == 80));
 
   // Lower-ranked plans, which are used only for measurements, are also valid.
@@ -180,6 +214,28 @@ TEST_CASE("plans for an H200") {
       before = now;
     }
   }
+
+  // Grids whose neighbours cut k: there are some for every cut, with all of their forms.
+  std::set<std::pair<int, int>> cuts;  // cut, form
+  for (const LayerShape& layer :
+       {LayerShape{20, 1152, 3, true, 2}, LayerShape{20, 1152, 4, true, 2},
+        LayerShape{16, 2048, 3, true, 2}, LayerShape{128, 832, 3, true, 2},
+        LayerShape{100, 512, 4, true, 2}, LayerShape{33, 152, 5, true, 2},
+        LayerShape{17, 16, 2, true, 2}})
+    for (int rank = 0; rank < 3000; rank += 1 + rank / 20) {
+      const Plan plan = plan_ranked(kHopper, layer, rank);
+      if (plan.members == 0) break;
+      if (plan.cut == 1) continue;
+      check(plan, layer);
+      cuts.insert({plan.cut, plan.form});
+    }
+  CHECK(cuts.size() == 6);
+  for (const LayerShape& layer :
+       {LayerShape{20, 1152, 3, false, 2}, LayerShape{20, 384, 3, true, 4}})
+    for (int rank = 0; rank < 40; ++rank) CHECK(plan_ranked(kHopper, layer, rank).cut == 1);
+  // A device without clusters of 4, or without any, gets another plan.
+  for (few.largest_cut = 4; few.largest_cut > 0; --few.largest_cut)
+    check(plan_for(few, {20, 1152, 4, true, 2}), {20, 1152, 4, true, 2}, few);
 
   // Small layers with common batch sizes stay in registers. Larger ones would spill.
   for (const bool backward : {false, true}) {

@@ -10,7 +10,7 @@ namespace tsm::team {
 
 // How a plan's kernel is launched.
 struct TeamConfig {
-  cudaLaunchAttribute attribute{};
+  cudaLaunchAttribute attributes[2]{};
   cudaLaunchConfig_t config{};
 
   TeamConfig(const void* kernel, const Plan& plan, uintptr_t stream) {
@@ -21,18 +21,23 @@ struct TeamConfig {
     config.blockDim = dim3(unsigned(plan.threads()));
     config.dynamicSmemBytes = size_t(plan.shared_bytes);
     config.stream = cudaStream_t(stream);
-    config.attrs = &attribute;
-    config.numAttrs = plan.exchange == Exchange::kCluster || plan.exchange == Exchange::kGrid;
-    if (plan.exchange == Exchange::kCluster) {
+    config.attrs = attributes;
+    if (const int size = cluster_size(plan); size > 1) {
       cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
                   "clusters of the recurrence");
-      attribute.id = cudaLaunchAttributeClusterDimension;
-      attribute.val.clusterDim.x = unsigned(plan.members);
-      attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-    } else {
-      attribute.id = cudaLaunchAttributeCooperative;
-      attribute.val.cooperative = 1;
+      cudaLaunchAttribute& cluster = attributes[config.numAttrs++];
+      cluster.id = cudaLaunchAttributeClusterDimension;
+      cluster.val.clusterDim.x = unsigned(size);
+      cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
     }
+    if (plan.exchange == Exchange::kGrid) {
+      cudaLaunchAttribute& cooperative = attributes[config.numAttrs++];
+      cooperative.id = cudaLaunchAttributeCooperative;
+      cooperative.val.cooperative = 1;
+    }
+  }
+  static int cluster_size(const Plan& plan) {
+    return plan.exchange == Exchange::kCluster ? plan.members : plan.cut;
   }
   TeamConfig(const TeamConfig&) = delete;
 };
@@ -48,13 +53,17 @@ void launch_team(Kernel<Cell, Args> kernel, const TeamLaunch<Args>& launch) {
   cuda::check(cudaLaunchKernelEx(&made.config, kernel, launch, k), "launch of the recurrence");
 }
 
+// Whether the device has such clusters and, if they wait for each other, runs all of them at once.
 inline bool can_launch(const void* kernel, const Plan& plan) {
-  if (plan.exchange != Exchange::kCluster) return true;
-  const TeamConfig made(kernel, plan, 0);
+  const int size = TeamConfig::cluster_size(plan);
+  if (size == 1) return true;
+  TeamConfig made(kernel, plan, 0);
+  made.config.numAttrs = 1;  // the cluster's size
   int clusters = 0;
   const cudaError_t status = cudaOccupancyMaxActiveClusters(&clusters, kernel, &made.config);
   if (status != cudaSuccess) cudaGetLastError();  // the device does not support this cluster size
-  return status == cudaSuccess && clusters > 0;
+  const int needed = plan.exchange == Exchange::kGrid ? plan.members * plan.teams / size : 1;
+  return status == cudaSuccess && clusters >= needed;
 }
 
 inline int compiled_for(const void* kernel) {
@@ -71,7 +80,7 @@ inline int compiled_for(const void* kernel) {
 
 template <class Cell, class D, int F>
 constexpr Kernel<Cell, RecurrenceForward> forward_of() {
-  if constexpr (!is_compiled(kForms[F], sizeof(D)))
+  if constexpr (!is_compiled(kForms[F], sizeof(D)) || kForms[F].cuts)
     return nullptr;
   else if constexpr (kForms[F].exchange != Exchange::kRegisters)
     return forward_kernel<Cell, D, F>;

@@ -30,7 +30,7 @@ bool assign_warps(Plan& p, const Device& device, const LayerShape& layer) {
   if (round_up(p.rows, kRowTile) != p.z_rows()) return false;
   p.products = layer.backward ? 1 : layer.gates;
   p.slice_blocks = p.tiles() * (layer.backward ? layer.gates : 1);
-  if (p.splits > p.members * p.slice_blocks) return false;  // some splits would be idle
+  if (p.splits > p.cut_members() * p.slice_blocks) return false;  // some splits would be idle
   const int64_t items = divided_up(int64_t(p.rows) * p.units / 2, 32 * form.items);  // in warps
   const int64_t most = warps_of(form, p.number_bytes) - p.producers;
   if (std::max<int64_t>(items, p.jobs()) > most) return false;
@@ -45,8 +45,8 @@ int64_t z_bytes(const Plan& p) {
   return int64_t(p.products) * p.tiles() * p.z_rows() * kZStride * 4;
 }
 
-// Derives the rest of the plan from form, members, units, rows, splits, producers, group and
-// pieces; returns false if it does not fit.
+// Derives the rest of the plan from form, members, units, rows, splits, producers, group, pieces
+// and cut; returns false if it does not fit.
 bool complete(Plan& p, const Device& device, const LayerShape& layer) {
   if (!assign_warps(p, device, layer)) return false;
   const Form& form = kForms[p.form];
@@ -55,18 +55,30 @@ bool complete(Plan& p, const Device& device, const LayerShape& layer) {
   const int64_t matrix =
       int64_t(p.units) * p.products * p.members * p.slice_blocks * kTile * p.number_bytes;
   const int64_t part = z_bytes(p);
-  const int64_t room = device.shared_bytes - matrix - 16 * kMaxStages;
+  const int64_t barriers = 16 * kMaxStages + (form.cuts ? 16 : 0);
+  // If k is cut, z has its own buffer, with sums from all neighbours.
+  const int64_t sums = form.cuts ? p.cut * p.splits * part : 0;
+  const int64_t room = device.shared_bytes - matrix - barriers - sums;
   if (room <= 0) return false;
   int64_t x = slice;
   p.chunks = p.stages = 1;
   if (form.exchange == Exchange::kCluster) x = 2 * slice * p.members, p.stages = 2;
   if (grid) {
-    p.chunks = int(divided_up(p.members, p.group)) * p.pieces;
+    p.chunks = int(divided_up(p.cut_members(), p.group)) * p.pieces;
+    if (form.cuts && p.chunks % p.splits != 0) return false;
     p.stages = int(std::min<int64_t>({room / p.chunk_bytes(), p.chunks, kMaxStages}));
     // A stage that is refilled within a step stays with its split: see Plan::stages.
     if (p.stages < p.chunks) p.stages -= p.stages % p.splits;
     if (p.stages < std::min(p.chunks, 3)) return false;
     x = p.stages * p.chunk_bytes();
+  }
+  if (form.cuts) {
+    p.parts = p.cut * p.splits;
+    p.x_at = int(matrix);
+    p.z_at = int(matrix + x);
+    p.barriers_at = int(p.z_at + sums);
+    p.shared_bytes = int(p.barriers_at + barriers);
+    return true;
   }
   // z has its own buffer, except in a grid, where it overlays x.
   p.parts = p.splits;
@@ -171,22 +183,24 @@ double stream_cycles(const Plan& p, const LayerShape& layer, double path) {
 double cycles(const Plan& p, const LayerShape& layer, const Device& device) {
   const double tensor = tensor_cycles(device);
   const bool grid = p.exchange == Exchange::kGrid;
-  const double depth = double(p.members) * p.slice_blocks;  // in blocks of k
+  const double depth = double(p.cut_members()) * p.slice_blocks;  // in blocks of k
   const bool exact = p.number_bytes == 4;  // six products instead of one, of split numbers
   const double passes = exact ? 6 : 1, split = exact ? 10 : 0;
   const double block = 45 + 4 * tensor * passes * p.products * p.row_tiles +
                        split * (4 * p.products + 2 * p.row_tiles);
   const double job = grid ? grid_job(p, p.chunk_blocks() * block) : depth / p.splits * block;
-  const double mma = p.tiles() * p.products * depth * p.z_rows() / kRowTile * tensor * passes;
-  const double operands = p.tiles() * depth * (p.products * p.row_groups + p.z_rows() / 16.0);
+  const int tiles = p.tiles() * p.cut;  // that are multiplied
+  const double mma = tiles * p.products * depth * p.z_rows() / kRowTile * tensor * passes;
+  const double operands = tiles * depth * (p.products * p.row_groups + p.z_rows() / 16.0);
   const double reads = operands * std::max(2.0 * p.number_bytes, split);
-  const double z =
-      (1.5 * p.parts + 2.5 * (p.splits - p.parts)) * p.products * p.units * p.z_rows() * 4 / 128 +
-      100.0 * (p.splits / p.parts - 1) + 8.0 * p.workers;
+  const int added = std::max(0, p.splits - p.parts);  // to parts of z that are there
+  double z = (1.5 * p.parts + 2.5 * added) * p.products * p.units * p.z_rows() * 4 / 128 +
+             100.0 * added / p.parts + 8.0 * p.workers;
+  if (p.cut > 1) z += 600;  // the way to the neighbours; a guess
   double cell = double(p.units) * p.rows * (layer.backward ? 110 : 80) / 128 + 600;
   if (exact) cell *= 2;
   if (layer.backward && p.exchange != Exchange::kAlone) cell /= 2;
-  const double x = double(p.slice_bytes()) * p.members;
+  const double x = double(p.slice_bytes()) * p.cut_members();
   double latency = 150, path = 0;
   if (p.exchange == Exchange::kCluster)
     latency = 1000 + x / 24 + 12.0 * p.members * (layer.backward ? layer.gates : 1);
@@ -287,6 +301,47 @@ void each_streamed(const Device& device, const LayerShape& layer, Plan p, const 
   }
 }
 
+// Calls take(plan) for the plans of a grid whose neighbours cut k. Some of the last members may
+// have no units, so that all clusters are whole.
+template <class Take>
+void each_cut(const Device& device, const LayerShape& layer, const Take& take) {
+  if (!device.hopper() || !layer.backward || layer.number_bytes != 2) return;
+  const int64_t tiles = divided_up(layer.H, kTile);
+  Plan p{};
+  p.number_bytes = layer.number_bytes;
+  p.producers = 1;
+  for (p.cut = 2; p.cut <= device.largest_cut; p.cut *= 2) {
+    // A cluster is in one group of multiprocessors; an H200's groups have 16 or 18.
+    const int64_t blocks = p.cut > 2 ? device.blocks * 32 / 33 : device.blocks;
+    for (int64_t of_member = 1; of_member <= tiles; ++of_member) {
+      const int64_t members = round_up(divided_up(tiles, of_member), p.cut);
+      if (members > blocks || divided_up(tiles, members) != of_member) continue;
+      p.members = int(members);
+      p.units = int(of_member) * kTile;
+      for (p.form = 0; p.form < kFormCount; ++p.form) {
+        if (!kForms[p.form].cuts) continue;
+        for (p.rows = 2 * kRowTile; p.rows < std::min<int64_t>(layer.B + kRowTile, kMaxRows + 1);
+             p.rows += kRowTile)
+          for (p.splits = 1; p.splits * p.cut <= kWarps; p.splits *= 2) {
+            p.teams = int(std::min(divided_up(layer.B, p.rows), blocks / members));
+            const auto try_all = [&](const std::vector<Cut>& ways) {
+              bool fits = false;
+              for (const Cut& way : ways) {
+                p.group = way.group, p.pieces = way.pieces;
+                if (!complete(p, device, layer)) continue;
+                take(p);
+                fits = true;
+              }
+              return fits;
+            };
+            if (!try_all(whole_slices(p.cut_members(), p.splits)))
+              try_all(parts_of_slices(p.cut_members(), p.tiles() * layer.gates));
+          }
+      }
+    }
+  }
+}
+
 constexpr double kMicrosecond = 1980;  // in cycles
 
 // Estimated cycles per step without teams: two launches, the product (operations, or reading U),
@@ -323,13 +378,14 @@ void each_plan(const Device& device, const LayerShape& layer, const Take& take) 
     if (kForms[form].exchange == Exchange::kRegisters && complete_registers(p, device, layer))
       take(p, estimate(device, layer, p));
   }
+  each_cut(device, layer, [&](const Plan& p) { take(p, estimate(device, layer, p)); });
   for (int64_t of_member = 1; of_member <= tiles; ++of_member) {
     const int64_t members = divided_up(tiles, of_member);
     if (members > device.blocks || divided_up(tiles, members) != of_member) continue;
     const int slice_blocks = int(of_member) * (layer.backward ? layer.gates : 1);
     for (int form = 0; form < kFormCount; ++form) {
       const Exchange exchange = kForms[form].exchange;
-      if (exchange == Exchange::kRegisters) continue;
+      if (exchange == Exchange::kRegisters || kForms[form].cuts) continue;
       if (!is_compiled(kForms[form], layer.number_bytes)) continue;
       if ((exchange == Exchange::kAlone) != (members == 1)) continue;
       if (exchange == Exchange::kCluster &&

@@ -14,6 +14,10 @@
 // A matrix that shared memory cannot hold is *streamed* where the batch has few rows: a grid's
 // members keep a part of it and read the rest in every step (streamed_matrix.cuh).
 //
+// A grid's neighbours may *cut* k: as a cluster of 2 or 4 blocks, each multiplies the units of all
+// of them with its part of k, so that it reads only that part of x, and they send each other the
+// sums (9.0, backward).
+//
 // A small matrix fits in the registers of one block, or in its registers and shared memory:
 //
 //   kRegisters a team of one block for two rows of the batch; each warp has a unit tile.
@@ -54,6 +58,7 @@ struct Form {
   int warps;      // per block, at most: fewer warps leave more registers per thread
   bool in_float = false;
   bool streams = false;  // whether the matrix is streamed
+  bool cuts = false;     // whether neighbours cut k; only backward
 };
 constexpr Form kForms[] = {
     {Exchange::kAlone, 1, 1, kWarps, true},
@@ -70,6 +75,9 @@ constexpr Form kForms[] = {
     {Exchange::kRegisters, 1, 1, 10},
     {Exchange::kGrid, 1, 1, 12, false, true},
     {Exchange::kGrid, 2, 1, 12, false, true},
+    {Exchange::kGrid, 2, 1, kWarps, false, false, true},
+    {Exchange::kGrid, 3, 1, 12, false, false, true},
+    {Exchange::kGrid, 4, 2, 12, false, false, true},
 };
 constexpr int kFormCount = int(sizeof(kForms) / sizeof(Form));
 
@@ -115,6 +123,7 @@ struct Device {
   int largest_cluster;    // blocks per cluster, at most
   bool products = false;  // whether kSteps can run
   int minor = 0;
+  int largest_cut = 4;  // neighbours that cut k, at most
 
   bool hopper() const { return major == 9; }  // clusters, bulk copies and streaming are used
 };
@@ -137,14 +146,17 @@ struct Plan {
   int row_tiles;       // per warp: form().row_tiles
   int row_groups;      // warps that split the rows
   int splits;          // warps that split k, a power of two
-  int parts;           // of z in shared memory, at most splits; the cell adds them up
-  int group;           // members that share a counter
-  int pieces;          // chunks per group of members
-  int chunks;          // per step
+  // Parts of z in shared memory, at most splits; the cell adds them up. If k is cut, there are
+  // splits from every neighbour.
+  int parts;
+  int group;   // members that share a counter
+  int pieces;  // chunks per group of members
+  int chunks;  // per step (of a cut, if k is cut)
   // How many chunks shared memory holds: all, or a multiple of splits. Chunk c is read only by
   // split c % splits, and replaces chunk c - stages. A barrier distinguishes two fillings of a
   // stage by parity, so a warp that waits for one must have seen the previous one; this holds
-  // because both are for the same split.
+  // because both are for the same split. If k is cut, warps do not wait for each other between
+  // steps; then chunks are a multiple of splits, so that a stage is for the same split forever.
   int stages;
   bool bulk;  // kGrid: by bulk copies
   // kGrid: further warps, which fetch x; one with bulk copies, up to four without. Each fills every
@@ -159,11 +171,16 @@ struct Plan {
   int resident, streamed, kept, slots;
   int x_at, z_at, ring_at, barriers_at;  // offsets in shared memory, in bytes
   int shared_bytes;
+  // kGrid: neighbours that cut k, 1 if it is not cut. Ranks cut * i .. cut * i + cut - 1 are a
+  // cluster. Number c of a cluster multiplies with the slices of cut c: those of ranks
+  // cut_members() * c and following.
+  int cut = 1;
 
   TSM_HOST_DEVICE int worker_threads() const { return workers * 32; }
   TSM_HOST_DEVICE int threads() const { return (workers + producers) * 32; }
   TSM_HOST_DEVICE int tiles() const { return units / kTile; }
-  TSM_HOST_DEVICE int jobs() const { return tiles() * row_groups * splits; }
+  TSM_HOST_DEVICE int jobs() const { return tiles() * cut * row_groups * splits; }
+  TSM_HOST_DEVICE int cut_members() const { return members / cut; }  // whose slices are a cut
   // Rows of z: those of whole row tiles. x has only `rows`, fewer than 8 in a small batch.
   TSM_HOST_DEVICE int z_rows() const { return row_groups * row_tiles * kRowTile; }
   TSM_HOST_DEVICE int publishers() const {  // warps that have items
@@ -173,7 +190,7 @@ struct Plan {
   TSM_HOST_DEVICE int64_t slice_bytes() const {
     return int64_t(slice_blocks) * rows * kTile * number_bytes;
   }
-  TSM_HOST_DEVICE int groups() const { return chunks / pieces; }
+  TSM_HOST_DEVICE int groups() const { return chunks / pieces; }  // of a cut, if k is cut
   // Words from one counter to the next. If several producers per member poll, each counter has a
   // line of L2 of its own.
   TSM_HOST_DEVICE int counter_words() const { return producers > 1 ? 32 : 1; }
@@ -197,7 +214,7 @@ struct Plan {
     return exchange == Exchange::kGrid ? sides() * slice_bytes() * members * teams : 0;
   }
   TSM_HOST_DEVICE int64_t counter_bytes() const {
-    return exchange == Exchange::kGrid ? int64_t(teams) * groups() * counter_words() * 4 : 0;
+    return exchange == Exchange::kGrid ? int64_t(teams) * cut * groups() * counter_words() * 4 : 0;
   }
 };
 

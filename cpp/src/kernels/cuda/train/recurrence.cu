@@ -82,7 +82,10 @@ Plan made_plan(int at, const CellKernels& kernels, const team::LayerShape& layer
   team::Device device = describe(at, kernels);
   Plan plan = team::plan_for(device, layer);
   while (plan.members > 0 && !can_launch(kernels, plan, layer.backward)) {
-    device.largest_cluster = plan.members - 1;
+    if (plan.cut > 1)
+      device.largest_cut = plan.cut - 1;
+    else
+      device.largest_cluster = plan.members - 1;
     plan = team::plan_for(device, layer);
   }
   return plan;
@@ -154,7 +157,8 @@ std::string in_words(const Plan& p) {
          ", warps " + n(p.jobs()) + " / " + n(p.workers) + ", row tiles " + n(p.row_tiles) +
          ", splits " + n(p.splits) + " in " + n(p.parts) + ", chunks " + n(p.chunks) + " in " +
          n(p.stages) + (copied ? " by " + n(p.producers) : "") + (p.marked ? " marked" : "") +
-         streamed + ", shared KB " + n(p.shared_bytes >> 10);
+         (p.cut > 1 ? ", cut " + n(p.cut) : "") + streamed + ", shared KB " +
+         n(p.shared_bytes >> 10);
 }
 
 // Launches the teams of a plan over all rows of the batch.

@@ -50,7 +50,7 @@ struct Item {
 
 // Clusters and streamed matrices are compiled only for devices that get plans with them.
 __device__ constexpr bool compiled_here(const Form& form) {
-  return ptx::kHopper || (form.exchange != Exchange::kCluster && !form.streams);
+  return ptx::kHopper || (form.exchange != Exchange::kCluster && !form.streams && !form.cuts);
 }
 
 template <class Cell, class D, int F>
@@ -219,8 +219,8 @@ __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
   const Plan& plan = launch.plan;
   const int64_t B = a.shape.B, H = a.shape.H;
   const int T = int(a.shape.T);
-  Member<D, kForms[F].exchange, 1, kForms[F].row_tiles, kForms[F].streams ? G : 0> member(launch,
-                                                                                          shared);
+  Member<D, kForms[F].exchange, 1, kForms[F].row_tiles, kForms[F].streams ? G : 0, kForms[F].cuts>
+      member(launch, shared);
   V k[N::kC];
   constants.get(k);
 

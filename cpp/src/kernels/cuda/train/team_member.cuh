@@ -19,15 +19,16 @@ enum Barrier { kWorkersBarrier = 1, kSliceWritten = 2 };
 
 // D: type of the matrix and x. X: how x is exchanged. P: products per unit tile (forward: gates,
 // backward: 1). NT: row tiles per warp. N: blocks of k per piece of a streamed matrix
-// (streamed_matrix.cuh), 0 if all of it stays in shared memory.
-template <class D, Exchange X, int P, int NT, int N = 0>
+// (streamed_matrix.cuh), 0 if all of it stays in shared memory. C: whether neighbours cut k
+// (Plan::cut).
+template <class D, Exchange X, int P, int NT, int N = 0, bool C = false>
 class Member {
  public:
   using Operand = OperandOf<D>;
   using Two = typename Operand::Two;
   using Four = typename Operand::Four;
   static constexpr bool kAlone = X == Exchange::kAlone, kGrid = X == Exchange::kGrid;
-  static constexpr bool kStreams = N > 0;
+  static constexpr bool kStreams = N > 0, kCuts = C;
   using Streamed = StreamedMatrix<D, P, kStreams ? N : 1>;
   const int team, rank, first_unit;
 
@@ -44,8 +45,12 @@ class Member {
         team_bytes(slice_bytes * plan.members),
         full(reinterpret_cast<uint64_t*>(shared + plan.barriers_at)),
         empty(full + plan.stages),
+        sums(empty + plan.stages),
+        sums_read(sums + 1),
+        cut(kCuts ? rank % plan.cut : 0),
+        cut_members(kCuts ? plan.cut_members() : 0),
         exchange(launch.exchange + int64_t(plan.sides()) * team_bytes * team),
-        counters(launch.counters + int64_t(team) * plan.groups() * plan.counter_words()),
+        counters(launch.counters + int64_t(team) * cuts() * plan.groups() * plan.counter_words()),
         memory(launch.matrix),
         has_job(warp >= plan.workers - plan.jobs() && warp < plan.workers),
         job(has_job ? warp - (plan.workers - plan.jobs()) : 0),
@@ -53,7 +58,7 @@ class Member {
     split = job % plan.splits;
     const int rest = job / plan.splits, tile = rest / plan.row_groups;
     const int row = (rest - tile * plan.row_groups) * NT * kRowTile;
-    const int blocks = plan.members * plan.slice_blocks;
+    const int blocks = sources() * plan.slice_blocks;
     a = reinterpret_cast<const uint4*>(shared) + tile * P * blocks * kTileWords + lane;
     product_stride = blocks * kTileWords;
     // Lanes without a row read the last one: their sums are not used.
@@ -61,6 +66,11 @@ class Member {
     z_part = plan.tiles() * plan.z_rows() * kZStride;
     z_mine = (split % plan.parts * P * plan.tiles() + tile) * plan.z_rows() * kZStride +
              (row + lane % 4 * 2) * kZStride + lane / 4 * 2;
+    if (kCuts) {
+      owner = tile / plan.tiles();
+      z_mine += ((cut * plan.splits - owner) * plan.tiles()) * plan.z_rows() * kZStride;
+      own_group = rank / cut_members * plan.groups() + rank % cut_members / plan.group;
+    }
   }
 
   __device__ bool is_producer() const { return kGrid && warp >= plan.workers; }
@@ -72,17 +82,21 @@ class Member {
         ptx::barrier_init(full + i, kGrid && !bulk() ? 32 : 1);
         ptx::barrier_init(empty + i, plan.jobs() / plan.splits);
       }
+      if (kCuts) {
+        ptx::barrier_init(sums, 1);
+        ptx::barrier_init(sums_read, plan.cut * plan.publishers());
+      }
       uint64_t* ring = Streamed::ring_barriers(plan, shared);
       for (int i = 0; kStreams && i < plan.jobs() * plan.slots; ++i) ptx::barrier_init(ring + i, 1);
       ptx::barrier_init_fence();
     }
     __syncthreads();
-    if (X == Exchange::kCluster) ptx::cluster_sync();
+    if (X == Exchange::kCluster || kCuts) ptx::cluster_sync();
     if (kStreams && has_job) matrix.start(rounds);
   }
   // No member exits while another may still write into its shared memory.
   __device__ void finish() const {
-    if (X == Exchange::kCluster) ptx::cluster_sync();
+    if (X == Exchange::kCluster || kCuts) ptx::cluster_sync();
   }
 
   // Called by workers: publishes two neighbouring numbers in each of the M parts of this member's
@@ -125,8 +139,15 @@ class Member {
         if (warp < plan.publishers()) ptx::acquire();  // see `marked`
         return;
       }
-      if (lane == 0 && warp < plan.publishers()) ptx::add_release(counter_of(rank / plan.group));
+      if (lane == 0 && warp < plan.publishers())
+        ptx::add_release(counter_of(kCuts ? own_group : rank / plan.group));
       ptx::arrive(kSliceWritten, plan.threads());
+      if (kCuts) {
+        if (threadIdx.x == 0)
+          ptx::barrier_expect(sums, plan.parts * plan.units * plan.z_rows() * 4);
+        if (warp < plan.publishers() && lane < plan.cut)
+          ptx::barrier_arrive_in_member(ptx::in_member(sums_read, lane));
+      }
     } else if (threadIdx.x == 0) {
       ptx::barrier_expect(full + (round & 1), uint32_t(team_bytes));
     }
@@ -138,6 +159,7 @@ class Member {
   __device__ void load_chunks(int round) const {
     ptx::sync(kSliceWritten, plan.threads());  // the workers have also read z
     const char* from = exchange + int64_t(round & (plan.sides() - 1)) * team_bytes;
+    if (kCuts) from += cut * cut_members * slice_bytes;
     const int chunk_bytes = int(plan.chunk_bytes()), producers = plan.producers;
     const int mine = plan.first_chunk(warp - plan.workers, uint32_t(round));
     const int count_mine = (plan.chunks - mine + producers - 1) / producers;
@@ -155,14 +177,15 @@ class Member {
     for (int first = 0; first < count_mine; first += 32) {  // one lane per chunk
       const int chunk = mine + (first + lane) * producers, end = min(32, count_mine - first);
       const int group = chunk / plan.pieces;
-      const int members = min(plan.group, plan.members - group * plan.group);
+      const int members = min(plan.group, sources() - group * plan.group);
+      uint32_t* const counter = counter_of(kCuts ? cut * plan.groups() + group : group);
       const int bytes = members * slice_bytes / plan.pieces;
       const uint32_t expected = uint32_t(members) * plan.publishers() * uint32_t(round + 1);
       const uint32_t turn = uint32_t(round) * plan.chunks + chunk;
       const uint32_t stage = turn % plan.stages, lap = turn / plan.stages;
       bool there = false;
       for (int next = 0; next < end;) {
-        if (!there && lane < end && ptx::peek_acquire(counter_of(group)) >= expected) {
+        if (!there && lane < end && ptx::peek_acquire(counter) >= expected) {
           there = true;
           if (bulk()) ptx::proxy_fence();  // x and z were written with ordinary stores
         }
@@ -190,20 +213,21 @@ class Member {
   }
 
   // Fills the matrix: read(unit of the member, product, member of k, block of its slice, k in the
-  // block, out) returns four consecutive k of two neighbouring units in `out`.
+  // block, out) returns four consecutive k of two neighbouring units in `out`. If k is cut, units
+  // of other members of the cluster lie before and after the member's own.
   template <class Read>
   __device__ void load_matrix(const Read& read) const {
     const auto of_block = [&](int tile, int block, int product, int lane, Four(&unit)[2]) {
       const int from = block / plan.slice_blocks;
-      read(tile * kTile + lane / 4 * 2, product, from, block - from * plan.slice_blocks,
-           lane % 4 * 4, unit);
+      read(tile * kTile + lane / 4 * 2 - cut * plan.units, product, from + cut * cut_members,
+           block - from * plan.slice_blocks, lane % 4 * 4, unit);
     };
     if constexpr (kStreams) {
       Streamed::fill(plan, shared, memory, of_block);
     } else {
       constexpr int kAhead = 4;  // reads that are under way at a time
-      const int blocks = plan.members * plan.slice_blocks;
-      const int count = plan.tiles() * P * blocks * 32, threads = blockDim.x;
+      const int blocks = sources() * plan.slice_blocks;
+      const int count = plan.tiles() * cuts() * P * blocks * 32, threads = blockDim.x;
       uint4* to = reinterpret_cast<uint4*>(shared);
       for (int first = threadIdx.x; first < count; first += kAhead * threads) {
         Four unit[kAhead][2] = {};
@@ -224,6 +248,7 @@ class Member {
   // Called by workers: z [parts][products][tiles][rows][kZStride] = the partial sums of A x of that
   // round.
   __device__ void multiply(int round) {
+    if (kCuts) return multiply_cut(round);
     float acc[P][NT][4] = {};
     if (has_job) multiply_job(acc, round);
     // Wait until the cell of the last round has read z and, in a grid, until all workers have read
@@ -260,19 +285,26 @@ class Member {
   const Plan& plan;
   char* const shared;
   const int lane, warp, slice_bytes, team_bytes;
-  uint64_t* const full;      // [stages]: a chunk has arrived
-  uint64_t* const empty;     // [stages]: all workers of its split have read it
-  char* const exchange;      // [Plan::sides()][members]: slices of this team
-  uint32_t* const counters;  // [groups]: warps that have published their part, over all rounds
-  char* const memory;        // the streamed parts of all members' matrices
+  uint64_t* const full;       // [stages]: a chunk has arrived
+  uint64_t* const empty;      // [stages]: all workers of its split have read it
+  uint64_t* const sums;       // of a cut: the sums of a round are in z
+  uint64_t* const sums_read;  // of a cut: all neighbours have read those of the last round
+  const int cut;              // this member's, 0 if k is not cut
+  const int cut_members;      // whose slices are a cut, 0 if k is not cut
+  char* const exchange;       // [Plan::sides()][members]: slices of this team
+  uint32_t* const counters;   // [groups]: warps that have published their part, over all rounds
+  char* const memory;         // the streamed parts of all members' matrices
   // This warp's job.
   const bool has_job;
   const int job;
   Streamed matrix;  // used if kStreams
   int split, product_stride, x_lane, z_part, z_mine;
+  int owner, own_group;  // of a cut: the neighbour that has the job's units; of this member's slice
   const uint4* a;
 
-  __device__ bool bulk() const { return ptx::kHopper && plan.bulk; }
+  __device__ int cuts() const { return kCuts ? plan.cut : 1; }
+  __device__ int sources() const { return kCuts ? cut_members : plan.members; }  // of x, as read
+  __device__ bool bulk() const { return ptx::kHopper && (kCuts || plan.bulk); }
 
   // Words of x that tell by themselves whether they have been written: there are no counters, and
   // no member waits for its stores before it announces them. `kUnwritten` is no pair of numbers
@@ -280,7 +312,9 @@ class Member {
   // its words of round r + 2, in the copy of r - 2, which all members have read. Its fence after
   // that, and the producers' after reading r + 1, order the reset before the first look at r + 2.
   static constexpr uint32_t kUnwritten = 0xffffffffu;
-  __device__ bool marked() const { return kGrid && !kStreams && sizeof(D) == 2 && plan.marked; }
+  __device__ bool marked() const {
+    return kGrid && !kStreams && !kCuts && sizeof(D) == 2 && plan.marked;
+  }
   __device__ static uint32_t word(uint32_t two) { return two; }
   __device__ static uint32_t word(uint2 two) { return two.x; }  // compiles; float x is not marked
 
@@ -378,7 +412,7 @@ class Member {
     if constexpr (kStreams) {
       multiply_streamed(acc, round);
     } else {
-      const int block_bytes = plan.rows * kRowBytes, blocks = plan.members * plan.slice_blocks;
+      const int block_bytes = plan.rows * kRowBytes, blocks = sources() * plan.slice_blocks;
       Tiles first;
       if (kGrid) {  // every splits-th chunk; a stage is filled for one split only (Plan::stages)
         const int each = plan.chunk_blocks();
@@ -447,6 +481,37 @@ class Member {
     for (int i = 0; i < NT; ++i)
 #pragma unroll
       for (int j = 0; j < 4; ++j) acc[0][i][j] += other[i][j];
+  }
+
+  // multiply() if k is cut: a warp sends its sums into the z of the neighbour that has the units
+  // (itself, at times), where `sums` counts the bytes. There are no other barriers between warps:
+  //
+  // - z is not overwritten too early. Sums of round r are sent after phase r of sums_read, when all
+  //   warps of the cluster that have items have signalled round r, and so read the sums of r - 1.
+  // - No warp misses a phase. A warp with items sees phase r of `sums` before it signals r + 1, and
+  //   bytes of r + 1 are sent only after that. A warp with a job sees phase r of sums_read before
+  //   it sends, and phase r + 1 needs the receiver's signal of r + 1, after it got the sums of r.
+  // - x of round r is not overwritten, by that of r + 2, before all members have fetched it. A
+  //   member signals r + 1 after its own warps have multiplied all chunks of r. When it has the
+  //   sums of r + 1, all members have signalled r + 1.
+  // - A warp arrives once per round at the producer's barrier. Before it signals r + 1, it has
+  //   multiplied a chunk of r (every split has one), or it has the sums of r.
+  __device__ void multiply_cut(int round) {
+    if (has_job) {
+      float acc[P][NT][4] = {};
+      ptx::barrier_wait(sums_read, round & 1);
+      multiply_job(acc, round);
+      const uint32_t to = ptx::in_member(z() + z_mine, owner);
+      const uint32_t arrived = ptx::in_member(sums, owner);
+#pragma unroll
+      for (int n = 0; n < NT; ++n)
+#pragma unroll
+        for (int r = 0; r < 2; ++r)
+          ptx::send(to + (n * kRowTile + r) * kZStride * 4,
+                    uint2{__float_as_uint(acc[0][n][r]), __float_as_uint(acc[0][n][r + 2])},
+                    arrived);
+    }
+    if (warp < plan.publishers()) ptx::barrier_wait(sums, round & 1);
   }
 
   // Writes this warp's sums into its part of z, or adds them to it.
