@@ -124,13 +124,13 @@ STREAMED = [(1, 7, 3072), (5, 4, 3300), (16, 5, 3080)]
 
 
 @contextmanager
-def planned(word, cell, dtype, batch, hidden):
+def planned(word, cell, dtype, batch, hidden, directions=(False, True), most=40):
     """A layer of that size runs by the best plan with this word in its description."""
     how = {"cell": cell.name, "dtype": dtype, "device": 0, "batch": batch}
     how |= {"hidden": widened(hidden)}
-    both = [how | {"backward": back} for back in (False, True)]
+    both = [how | {"backward": back} for back in directions]
     for one in both:
-        ranks = range(-1, 40)  # -1: steps; if they are also 0, the best team is 1
+        ranks = range(-1, most)  # -1: steps; if they are also 0, the best team is 1
         assert any(word in _core.recurrence_cuda_take_plan(**one, rank=rank) for rank in ranks)
     try:
         yield
@@ -158,6 +158,22 @@ def test_streamed(compiled_u_cell, shape):
         pytest.skip("U is streamed on devices of compute capability 9.0")
     batch, _, hidden = shape
     with planned("streamed", compiled_u_cell, "bfloat16", batch, hidden):
+        check_all(compiled_u_cell, shape, "bfloat16")
+
+
+# Neighbours cut k, with 2, 3 and 4 row tiles per warp: all chunks of a step have their stage, stages are
+# refilled, or hold parts of slices; more rows than one launch takes; members without units.
+CUTS = [(16, 9, 1200), (20, 9, 1150), (128, 7, 828), (300, 4, 828), (17, 9, 154), (33, 40, 40)]
+
+
+@pytest.mark.parametrize("cut", [2, 4])
+@pytest.mark.parametrize("shape", CUTS, ids=str)
+def test_neighbours_cut_k(compiled_u_cell, shape, cut):
+    if "bulk copies" not in _core.recurrence_cuda_path(device=0):
+        pytest.skip("k is cut on devices of compute capability 9.0")
+    batch, _, hidden = shape
+    how = {"directions": (True,), "most": 1000}
+    with planned(f"cut {cut}", compiled_u_cell, "bfloat16", batch, hidden, **how):
         check_all(compiled_u_cell, shape, "bfloat16")
 
 

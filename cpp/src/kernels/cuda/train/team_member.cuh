@@ -145,7 +145,7 @@ class Member {
       if (kCuts) {
         if (threadIdx.x == 0)
           ptx::barrier_expect(sums, plan.parts * plan.units * plan.z_rows() * 4);
-        if (warp < plan.publishers() && lane < plan.cut)
+        if (warp < plan.publishers() && lane < plan.cut)  // z has been read
           ptx::barrier_arrive_in_member(ptx::in_member(sums_read, lane));
       }
     } else if (threadIdx.x == 0) {
