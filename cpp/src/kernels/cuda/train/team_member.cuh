@@ -160,6 +160,7 @@ class Member {
     ptx::sync(kSliceWritten, plan.threads());  // the workers have also read z
     const char* from = exchange + int64_t(round & (plan.sides() - 1)) * team_bytes;
     if (kCuts) from += cut * cut_members * slice_bytes;
+    const int first_group = kCuts ? cut * plan.groups() : 0;
     const int chunk_bytes = int(plan.chunk_bytes()), producers = plan.producers;
     const int mine = plan.first_chunk(warp - plan.workers, uint32_t(round));
     const int count_mine = (plan.chunks - mine + producers - 1) / producers;
@@ -178,14 +179,14 @@ class Member {
       const int chunk = mine + (first + lane) * producers, end = min(32, count_mine - first);
       const int group = chunk / plan.pieces;
       const int members = min(plan.group, sources() - group * plan.group);
-      uint32_t* const counter = counter_of(kCuts ? cut * plan.groups() + group : group);
       const int bytes = members * slice_bytes / plan.pieces;
       const uint32_t expected = uint32_t(members) * plan.publishers() * uint32_t(round + 1);
       const uint32_t turn = uint32_t(round) * plan.chunks + chunk;
       const uint32_t stage = turn % plan.stages, lap = turn / plan.stages;
       bool there = false;
       for (int next = 0; next < end;) {
-        if (!there && lane < end && ptx::peek_acquire(counter) >= expected) {
+        if (!there && lane < end &&
+            ptx::peek_acquire(counter_of(first_group + group)) >= expected) {
           there = true;
           if (bulk()) ptx::proxy_fence();  // x and z were written with ordinary stores
         }
