@@ -131,7 +131,8 @@ void check(const Plan& p, const LayerShape& layer, const Device& device = kHoppe
   if (p.exchange == Exchange::kGrid) {
     CHECK(p.members * p.teams <= device.blocks);
     CHECK(p.threads() <= 32 * warps_of(form, p.number_bytes));
-    CHECK(p.bulk == device.hopper());
+    CHECK((!p.bulk || (device.hopper() && !p.marked)));
+    CHECK((!p.marked || (p.number_bytes == 2 && p.streamed == 0)));
     CHECK((p.producers == 1 || (!p.bulk && (p.producers == 2 || p.producers == 4))));
     CHECK(p.chunk_bytes() % 16 == 0);  // of one copy without bulk copies
     CHECK(p.groups() * p.pieces == p.chunks);

@@ -16,15 +16,12 @@ int64_t round_up(int64_t n, int64_t to) { return divided_up(n, to) * to; }
 
 constexpr int kMaxStages = 32;  // one per lane of a producer
 constexpr int kMaxRows = 128;
-constexpr int kMaxProducers = 4;  // three have the rate of bulk copies, by `cycles`
 
 // Distributes the work of a member over its warps, of which `producers` fetch x; returns false if
 // there are too few.
-bool assign_warps(Plan& p, const Device& device, const LayerShape& layer) {
+bool assign_warps(Plan& p, const LayerShape& layer) {
   const Form& form = kForms[p.form];
-  const bool grid = form.exchange == Exchange::kGrid;
   p.exchange = form.exchange;
-  p.bulk = grid && device.hopper();
   p.row_tiles = form.row_tiles;
   p.row_groups = int(divided_up(p.rows, kRowTile)) / p.row_tiles;
   if (round_up(p.rows, kRowTile) != p.z_rows()) return false;
@@ -45,10 +42,10 @@ int64_t z_bytes(const Plan& p) {
   return int64_t(p.products) * p.tiles() * p.z_rows() * kZStride * 4;
 }
 
-// Derives the rest of the plan from form, members, units, rows, splits, producers, group, pieces
-// and cut; returns false if it does not fit.
+// Derives the rest of the plan from form, members, units, rows, splits, bulk, producers, marked,
+// group, pieces and cut; returns false if it does not fit.
 bool complete(Plan& p, const Device& device, const LayerShape& layer) {
-  if (!assign_warps(p, device, layer)) return false;
+  if (!assign_warps(p, layer)) return false;
   const Form& form = kForms[p.form];
   const bool grid = form.exchange == Exchange::kGrid;
   const int64_t slice = p.slice_bytes();
@@ -97,7 +94,7 @@ bool complete(Plan& p, const Device& device, const LayerShape& layer) {
 // group, stages and slots. All jobs have the same number of pieces: chunks are a multiple of
 // splits.
 bool complete_streamed(Plan& p, const Device& device, const LayerShape& layer) {
-  if (!assign_warps(p, device, layer) || p.row_groups != 1) return false;
+  if (!assign_warps(p, layer) || p.row_groups != 1) return false;
   p.pieces = 1;
   p.chunks = p.members / p.group;
   const int64_t x = p.stages * p.chunk_bytes();
@@ -153,40 +150,50 @@ double tensor_cycles(const Device& device) {
 // Cycles of the product if x arrives in chunks: those of the busiest warp, or the time to use and
 // refill the stages, whichever is longer.
 double grid_job(const Plan& p, double chunk) {
-  const double warp = double(divided_up(p.chunks, p.splits)) * (chunk + 200);
-  const double stages = double(p.chunks) / p.stages * (chunk + 1200);
-  return p.chunks > p.stages ? std::max(warp, stages) + warp / 4 : warp;
+  const double warp = double(divided_up(p.chunks, p.splits)) * (chunk + 158);
+  const double stages = double(p.chunks) / p.stages * (chunk + 608);
+  return p.chunks > p.stages ? std::max(warp, stages) + .04 * warp : warp;
 }
 
 // Bytes of a matrix that stay in the L2 cache of an H200 from one step to the next: of one of up to
 // kCached all; of a larger one kKept, if the others are read with evict_first.
 constexpr double kCached = 45e6, kKept = 38e6;
 
-// Cycles of a product whose matrix is streamed: a warp's pieces, one after the other, or the
-// copies. Those from memory and the exchange of x (`path`) hardly overlap. Fitted to 56 plans on an
-// H200, in which the cache kept all or nothing; where it keeps a part, 12 to 15% too low (lstm, 1 x
-// 3072). The slots are filled while the warps wait for x, which saves little: a step reads many
-// times their size.
-double stream_cycles(const Plan& p, const LayerShape& layer, double path) {
+// Estimated cycles per step if the matrix is streamed: a warp's pieces, one after the other, or the
+// copies; z, the cell and the exchange. Copies from memory and the exchange of x (`path`) hardly
+// overlap. Fitted to 56 plans on an H200, in which the cache kept all or nothing; where it keeps a
+// part, 12 to 15% too low (lstm, 1 x 3072). The slots are filled while the warps wait for x, which
+// saves little: a step reads many times their size.
+double stream_cycles(const Plan& p, const LayerShape& layer) {
   const double all = double(p.matrix_bytes()), member = all / p.members / p.teams;
   const double ring = double(p.jobs()) * p.slots * double(p.piece_bytes());
+  const double x = double(p.slice_bytes()) * p.members;
+  const double path = std::max(x / 40, x * p.members * p.teams / 2600);
   const double pieces = (layer.backward ? 600.0 : 500.0) * (p.streamed + p.resident);
   const double from_memory = all * (p.streamed - p.kept) / p.streamed;
   const double read = std::max(all / 3300, from_memory / (layer.backward ? 1800 : 2050));
   const double copies = all < kCached ? all / 3300 : read + path;
-  return std::max({pieces, path, copies, member / ring * 1800});
+  const double z =
+      (1.5 * p.parts + 2.5 * (p.splits - p.parts)) * p.products * p.units * p.z_rows() * 4 / 128 +
+      100.0 * (p.splits / p.parts - 1) + 8.0 * p.workers;
+  const double items = double(p.units) * p.rows;
+  const double cell = layer.backward ? items * 55 / 128 + 300 : items * 80 / 128 + 600;
+  return std::max({pieces, path, copies, member / ring * 1800}) + z + cell + 3500 +
+         path / p.chunks + 40 * p.chunks;
 }
 
 // Estimated cycles per step: the product (the busiest warp, the throughput of tensor cores and
-// shared memory, the bandwidth of the exchange), z, the cell, and the latency of the exchange.
-// In backward, most of the cell overlaps with that latency.
+// shared memory, the bandwidth of the exchange), z, the cell, and the latency of the exchange,
+// during which a part of backward's cell runs. Fitted to 2,971 plans of plstm and lstm in bfloat16
+// on an H200: the chosen ones take 1% longer than the fastest, on average.
 double cycles(const Plan& p, const LayerShape& layer, const Device& device) {
   const double tensor = tensor_cycles(device);
   const bool grid = p.exchange == Exchange::kGrid;
   const double depth = double(p.cut_members()) * p.slice_blocks;  // in blocks of k
   const bool exact = p.number_bytes == 4;  // six products instead of one, of split numbers
   const double passes = exact ? 6 : 1, split = exact ? 10 : 0;
-  const double block = 45 + 4 * tensor * passes * p.products * p.row_tiles +
+  const double block = (grid ? 23.4 : 55.4) +
+                       (grid ? 3.66 : 4.39) * tensor * passes * p.products * p.row_tiles +
                        split * (4 * p.products + 2 * p.row_tiles);
   const double job = grid ? grid_job(p, p.chunk_blocks() * block) : depth / p.splits * block;
   const int tiles = p.tiles() * p.cut;  // that are multiplied
@@ -194,28 +201,29 @@ double cycles(const Plan& p, const LayerShape& layer, const Device& device) {
   const double operands = tiles * depth * (p.products * p.row_groups + p.z_rows() / 16.0);
   const double reads = operands * std::max(2.0 * p.number_bytes, split);
   const int added = std::max(0, p.splits - p.parts);  // to parts of z that are there
-  double z = (1.5 * p.parts + 2.5 * added) * p.products * p.units * p.z_rows() * 4 / 128 +
-             100.0 * added / p.parts + 8.0 * p.workers;
-  if (p.cut > 1) z += 600;  // the way to the neighbours; a guess
-  double cell = double(p.units) * p.rows * (layer.backward ? 110 : 80) / 128 + 600;
+  const double part = p.cut > 1 ? 12 : 3.42;          // sums of a cut are sent
+  const double z = (part * p.parts + 2.8 * added) * p.products * p.units * p.z_rows() * 4 / 128 +
+                   517.0 * added / p.parts + 6.4 * p.workers + (p.cut > 1 ? 728 : 0);
+  double cell = double(p.units) * p.rows * (layer.backward ? 232 : 161) / 128 + 674;
   if (exact) cell *= 2;
-  if (layer.backward && p.exchange != Exchange::kAlone) cell /= 2;
+  if (layer.backward && p.exchange != Exchange::kAlone) cell *= .81;
   const double x = double(p.slice_bytes()) * p.cut_members();
-  double latency = 150, path = 0;
+  double latency = 342, path = 0;
   if (p.exchange == Exchange::kCluster)
-    latency = 1000 + x / 24 + 12.0 * p.members * (layer.backward ? layer.gates : 1);
+    latency = 626 + x / 22.4 + 9.24 * p.members * (layer.backward ? layer.gates : 1);
   if (grid) {
-    // One producer without bulk copies was measured at 10 to 25 bytes per cycle.
-    const double rate = p.bulk ? 40 : p.marked ? 8 * p.producers : std::min(40, 15 * p.producers);
-    path = std::max(x / rate, x * p.members * p.teams / (p.marked ? 1700 : 2600));
-    latency = (p.marked ? 2200 : 3500) + path / p.chunks;  // until the first chunk arrives
-    const double each = !p.bulk ? 400.0 / p.producers : p.pieces > 1 ? 100 : 40;
-    latency += each * p.chunks;  // pieces of a group arrive together
+    const double rate = p.bulk     ? 346
+                        : p.marked ? 6.48 * p.producers
+                                   : std::min(30.5, 14.7 * p.producers);
+    path = std::max(x / rate, x * p.members * p.teams / (p.marked ? 4130 : 4480));
+    const double each = p.bulk     ? (p.pieces > 1 ? 97 : 29)
+                        : p.marked ? 731.0 / p.producers
+                                   : 414.0 / p.producers;
+    // Until the first chunk arrives; pieces of a group arrive together.
+    latency = (p.bulk ? 3870 : p.marked ? 2200 : 2570) + path / p.chunks + each * p.chunks;
   }
-  double longest = std::max({job, mma, reads, path});
-  if (grid) longest += (job + reads) / 3;  // they overlap only in part
-  if (p.streamed > 0) longest = stream_cycles(p, layer, path);
-  return longest + z + cell + latency;
+  const double longest = std::max({job, mma, reads, path});
+  return longest + (grid ? .37 * (job + reads) : 0) + z + cell + latency;  // overlap in part
 }
 
 // The same for a matrix in registers, over all rounds: tensor cores (in float, the ordinary cores),
@@ -243,10 +251,11 @@ double turns(const Plan& p, const Device& device, int64_t teams) {
                                            warps_of(kForms[p.form], p.number_bytes) / p.workers);
   // Large clusters do not fill the device, because their members must be in one group of
   // multiprocessors.
-  const int64_t blocks = p.exchange == Exchange::kCluster ? device.blocks * 7 / 8 : device.blocks;
+  const bool large = p.exchange == Exchange::kCluster && p.members > 2;
+  const int64_t blocks = large ? device.blocks * 7 / 8 : device.blocks;
   if (beside <= 1) return double(divided_up(teams, std::max<int64_t>(1, blocks / p.members)));
   // Several blocks share a multiprocessor.
-  return std::max(1.0, double(teams) * p.members / double(device.blocks));
+  return std::max(1.0, double(teams) * p.members / double(blocks));
 }
 
 // A way to split x into chunks.
@@ -274,6 +283,16 @@ std::vector<Cut> parts_of_slices(int members, int slice_blocks) {
   }
   return found;
 }
+
+// The ways in which a grid's producers fetch x.
+struct Fetch {
+  bool bulk;
+  int producers;
+  bool marked;
+};
+constexpr Fetch kFetches[] = {{true, 1, false},  {false, 1, false}, {false, 2, false},
+                              {false, 4, false}, {false, 1, true},  {false, 2, true},
+                              {false, 4, true}};
 
 // Calls take(plan) for the streamed plans of that many members, or some more that have no units, so
 // that all warps take the same number of chunks.
@@ -309,7 +328,7 @@ void each_cut(const Device& device, const LayerShape& layer, const Take& take) {
   const int64_t tiles = divided_up(layer.H, kTile);
   Plan p{};
   p.number_bytes = layer.number_bytes;
-  p.producers = 1;
+  p.bulk = true, p.producers = 1;
   for (p.cut = 2; p.cut <= device.largest_cut; p.cut *= 2) {
     // A cluster is in one group of multiprocessors; an H200's groups have 16 or 18.
     const int64_t blocks = p.cut > 2 ? device.blocks * 32 / 33 : device.blocks;
@@ -356,11 +375,11 @@ double step_cycles(const LayerShape& layer, const Device& device) {
   const bool exact = layer.number_bytes == 4;
   const double stored = matrix * layer.number_bytes;
   const double product =
-      std::max(2 * double(layer.B) * matrix / (exact ? 45e6 * size : 700e6 * rate),
-               stored / ((stored < kCached ? 6.5e6 : 3.9e6) * size));
+      std::max(2 * double(layer.B) * matrix / (exact ? 45e6 * size : 860e6 * rate),
+               stored / ((stored < kCached ? 6e6 : 3.8e6) * size));
   const double gates = double(layer.gates * layer.number_bytes);
   const double bytes = layer.backward ? 2 * gates + 30 : 3 * gates + 20;
-  return ((layer.backward ? 7 : 5.5) + product + items * bytes / (4e6 * size)) * kMicrosecond;
+  return ((layer.backward ? 5.9 : 4.4) + product + items * bytes / (4.4e6 * size)) * kMicrosecond;
 }
 
 // Calls take(plan, estimate) for every plan that fits.
@@ -405,14 +424,14 @@ void each_plan(const Device& device, const LayerShape& layer, const Take& take) 
           // Only blocks that exchange through L2 must all run at once.
           const int64_t teams = divided_up(layer.B, rows);
           const bool grid = exchange == Exchange::kGrid;
-          p.producers = grid;
+          p.teams = int(grid ? std::min(teams, device.blocks / members) : teams);
           if (kForms[form].streams) {
+            p.bulk = true, p.producers = 1;
             if (device.hopper() && 2 * members >= device.blocks)
               each_streamed(device, layer, p,
                             [&](const Plan& one) { take(one, estimate(device, layer, one)); });
             continue;
           }
-          p.teams = int(grid ? std::min(teams, device.blocks / members) : teams);
           const auto try_all = [&](const std::vector<Cut>& cuts) {
             bool fits = false;
             for (const Cut& cut : cuts) {
@@ -424,13 +443,15 @@ void each_plan(const Device& device, const LayerShape& layer, const Take& take) 
             return fits;
           };
           if (!grid) try_all({{p.members, 1}});
-          const int most = grid ? device.hopper() ? 1 : std::min(splits, kMaxProducers) : 0;
-          for (p.producers = 1; p.producers <= most; p.producers *= 2)
-            for (int marked = 0; marked <= (!device.hopper() && p.number_bytes == 2); ++marked) {
-              p.marked = marked;
-              if (!try_all(whole_slices(p.members, splits)))
-                try_all(parts_of_slices(p.members, slice_blocks));
-            }
+          for (const Fetch& fetch : kFetches) {
+            if (!grid || (fetch.bulk && !device.hopper()) || fetch.producers > splits) continue;
+            // On 9.0, the other ways have been measured in bfloat16 only.
+            const bool in_float = !fetch.marked && fetch.bulk == device.hopper();
+            if (p.number_bytes != 2 && !in_float) continue;
+            p.bulk = fetch.bulk, p.producers = fetch.producers, p.marked = fetch.marked;
+            if (!try_all(whole_slices(p.members, splits)))
+              try_all(parts_of_slices(p.members, slice_blocks));
+          }
         }
     }
   }
@@ -475,7 +496,8 @@ Plan steps_plan(const LayerShape& layer) {
 double estimate(const Device& device, const LayerShape& layer, const Plan& plan) {
   if (plan.exchange == Exchange::kSteps) return step_cycles(layer, device);
   if (plan.exchange == Exchange::kRegisters) return register_cycles(plan, layer, device);
-  return cycles(plan, layer, device) * turns(plan, device, divided_up(layer.B, plan.rows));
+  const double step = plan.streamed > 0 ? stream_cycles(plan, layer) : cycles(plan, layer, device);
+  return step * turns(plan, device, divided_up(layer.B, plan.rows));
 }
 
 Plan plan_for(const Device& device, const LayerShape& layer) {

@@ -9,7 +9,7 @@
 //   kCluster  the members are a thread-block cluster and write into each other's shared memory
 //             (compute capability 9.0);
 //   kGrid     the members are any blocks that run at the same time and exchange x through L2, with
-//             bulk copies (9.0) or ordinary asynchronous ones.
+//             bulk copies (9.0), ordinary asynchronous ones, or words that are marked as unwritten.
 //
 // A matrix that shared memory cannot hold is *streamed* where the batch has few rows: a grid's
 // members keep a part of it and read the rest in every step (streamed_matrix.cuh).
@@ -214,7 +214,9 @@ struct Plan {
     return exchange == Exchange::kGrid ? sides() * slice_bytes() * members * teams : 0;
   }
   TSM_HOST_DEVICE int64_t counter_bytes() const {
-    return exchange == Exchange::kGrid ? int64_t(teams) * cut * groups() * counter_words() * 4 : 0;
+    return exchange == Exchange::kGrid && !marked
+               ? int64_t(teams) * cut * groups() * counter_words() * 4
+               : 0;
   }
 };
 

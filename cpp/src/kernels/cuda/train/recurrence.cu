@@ -173,7 +173,7 @@ void run_teams(const Args& args, const RecurrenceSetup& setup, const Plan& plan,
       cuda::check(
           cudaMemsetAsync(exchange, 0xff, size_t(plan.exchange_bytes()), cudaStream_t(stream)),
           "marking x as unwritten");
-    if (plan.exchange == Exchange::kGrid)
+    else if (plan.exchange == Exchange::kGrid)
       cuda::check(cudaMemsetAsync(counters, 0, size_t(plan.counter_bytes()), cudaStream_t(stream)),
                   "clearing counters");
     kernel({plan, args, setup.pitch, setup.y_step, row, matrix, exchange, counters, stream});

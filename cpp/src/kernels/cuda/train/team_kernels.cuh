@@ -227,10 +227,11 @@ __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
   // x is dz of all gates of one member, then of the next: k runs over the rows of U in that order,
   // and the units are its columns.
   const D* weight = static_cast<const D*>(a.weight_h);
+  const Quotient by_tiles(plan.tiles());
   member.load_matrix(
       [&](int unit, int, int from, int block, int at, typename Operand::Four(&out)[2]) {
         const int64_t u = member.first_unit + unit;
-        const int gate = block / plan.tiles();
+        const int gate = by_tiles.of(block);
         const int64_t j = from * plan.units + (block - gate * plan.tiles()) * kTile + at;
         if (u >= H || j >= H) return;
         const D* row = weight + (gate * H + j) * H + u;

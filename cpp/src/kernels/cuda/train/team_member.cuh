@@ -17,6 +17,16 @@ namespace tsm::team {
 
 enum Barrier { kWorkersBarrier = 1, kSliceWritten = 2 };
 
+// Division of numbers below 2^20 by one divisor, without the instructions of an integer division.
+class Quotient {
+ public:
+  __device__ explicit Quotient(int divisor) : inverse(1.0f / float(divisor)) {}
+  __device__ int of(int n) const { return int((float(n) + 0.5f) * inverse); }
+
+ private:
+  float inverse;
+};
+
 // D: type of the matrix and x. X: how x is exchanged. P: products per unit tile (forward: gates,
 // backward: 1). NT: row tiles per warp. N: blocks of k per piece of a streamed matrix
 // (streamed_matrix.cuh), 0 if all of it stays in shared memory. C: whether neighbours cut k
@@ -218,30 +228,32 @@ class Member {
   // of other members of the cluster lie before and after the member's own.
   template <class Read>
   __device__ void load_matrix(const Read& read) const {
+    const Quotient by_slice(plan.slice_blocks);
     const auto of_block = [&](int tile, int block, int product, int lane, Four(&unit)[2]) {
-      const int from = block / plan.slice_blocks;
+      const int from = by_slice.of(block);
       read(tile * kTile + lane / 4 * 2 - cut * plan.units, product, from + cut * cut_members,
            block - from * plan.slice_blocks, lane % 4 * 4, unit);
     };
     if constexpr (kStreams) {
       Streamed::fill(plan, shared, memory, of_block);
     } else {
-      constexpr int kAhead = 4;  // reads that are under way at a time
-      const int blocks = sources() * plan.slice_blocks;
-      const int count = plan.tiles() * cuts() * P * blocks * 32, threads = blockDim.x;
-      uint4* to = reinterpret_cast<uint4*>(shared);
-      for (int first = threadIdx.x; first < count; first += kAhead * threads) {
-        Four unit[kAhead][2] = {};
+      constexpr int kReads = 8;  // tiles of a warp that are under way at a time
+      const int blocks = sources() * plan.slice_blocks, parts = plan.tiles() * cuts() * P;
+      const int warps = blockDim.x / 32;
+      uint4* to = reinterpret_cast<uint4*>(shared) + lane;
+      for (int part = 0, block = warp; part < parts;) {  // of the warp's next tile
+        Four unit[kReads][2] = {};
+        int at[kReads];
 #pragma unroll
-        for (int j = 0; j < kAhead; ++j) {
-          const int i = first + j * threads, part = i / 32 / blocks;
-          if (i < count) of_block(part / P, i / 32 - part * blocks, part % P, i % 32, unit[j]);
+        for (int i = 0; i < kReads; ++i, block += warps) {
+          for (; block >= blocks; block -= blocks) ++part;
+          at[i] = part < parts ? part * blocks + block : -1;
+          if (part < parts) of_block(part / P, block, part % P, lane, unit[i]);
         }
 #pragma unroll
-        for (int j = 0; j < kAhead; ++j) {
-          const int i = first + j * threads;
-          if (i < count) Operand::put(to + i / 32 * kTileWords + i % 32, unit[j]);
-        }
+        for (int i = 0; i < kReads; ++i)
+          if (at[i] >= 0) Operand::put(to + at[i] * kTileWords, unit[i]);
+        for (; block >= blocks; block -= blocks) ++part;
       }
     }
   }
