@@ -297,10 +297,11 @@ struct Product {
     if constexpr (R == 1 && RowTile<Kind>::kPanels > 0) {
       constexpr int64_t each = RowTile<Kind>::kPanels;
       const int64_t times = (smaller(last, outputs / Shape::kPanel) - panel) / each;
-      if (times > 0)
+      if (times > 0) {
         RowTile<Kind>::run(panel_from(at), x + Kind::kRowHead, groups, times,
                            (start ? start : out) + at, out + at);
-      if (times > 0) panel += times * each, at += times * each * Shape::kPanel;
+        panel += times * each, at += times * each * Shape::kPanel;
+      }
     }
     if constexpr (S > 1)
       for (; panel + S <= last && Shape::first(outputs, panel + S) == at + S * Shape::kPanel;

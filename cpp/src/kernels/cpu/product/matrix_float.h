@@ -101,8 +101,8 @@ struct Float32 : FloatSums {
   }
 };
 
-// Two neighbouring inputs share 32 bits, the first in the lower half; a shift and a mask turn them
-// into floats.
+// Two neighbouring inputs share 32 bits, the first in the lower half; a shift and a mask (NEON:
+// interleaving with zeros) turn them into floats.
 struct BFloat16 : FloatSums {
   using Element = uint16_t;
   using Loaded = Floats::Bits;

@@ -1,7 +1,7 @@
-// The inner loop of float32 products with NEON in assembly: 2 to 6 rows and a panel of four
-// registers. Compilers move multiply-adds of the same sum next to each other and need more
-// registers than there are; with 6 rows, 24 sums, 6 registers of activations and 2 of weights,
-// every register is in use.
+// The inner loops of products with NEON in assembly: 2 to 6 rows and a panel of four registers
+// (float32 and, with dot products, int8), and one row (float32 and bfloat16). Compilers move
+// multiply-adds of the same sum next to each other and need more registers than there are; with 6
+// rows, 24 sums, 6 registers of activations and 2 of weights, every register is in use.
 #pragma once
 #include "kernels/cpu/product/matrix.h"
 

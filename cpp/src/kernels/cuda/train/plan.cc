@@ -259,13 +259,13 @@ double turns(const Plan& p, const Device& device, int64_t teams) {
 }
 
 // A way to split x into chunks.
-struct Cut {
+struct Chunking {
   int group, pieces;
 };
 
 // Chunks of whole slices, for group sizes that give every split (nearly) the same number of chunks.
-std::vector<Cut> whole_slices(int members, int splits) {
-  std::vector<Cut> found{{members, 1}};
+std::vector<Chunking> whole_slices(int members, int splits) {
+  std::vector<Chunking> found{{members, 1}};
   for (int chunks = splits; found.back().group > 1; chunks += splits) {
     const int group = int(divided_up(members, chunks));
     if (group < found.back().group) found.push_back({group, 1});
@@ -275,8 +275,8 @@ std::vector<Cut> whole_slices(int members, int splits) {
 
 // Chunks of `blocks` blocks of k, smaller than a slice; a group has as many members as it takes to
 // make whole chunks.
-std::vector<Cut> parts_of_slices(int members, int slice_blocks) {
-  std::vector<Cut> found;
+std::vector<Chunking> parts_of_slices(int members, int slice_blocks) {
+  std::vector<Chunking> found;
   for (int blocks = slice_blocks - 1; blocks > 0; --blocks) {
     const int group = blocks / std::gcd(blocks, slice_blocks);
     if (members % group == 0) found.push_back({group, group * slice_blocks / blocks});
@@ -343,9 +343,9 @@ void each_cut(const Device& device, const LayerShape& layer, const Take& take) {
              p.rows += kRowTile)
           for (p.splits = 1; p.splits * p.cut <= kWarps; p.splits *= 2) {
             p.teams = int(std::min(divided_up(layer.B, p.rows), blocks / members));
-            const auto try_all = [&](const std::vector<Cut>& ways) {
+            const auto try_all = [&](const std::vector<Chunking>& ways) {
               bool fits = false;
-              for (const Cut& way : ways) {
+              for (const Chunking& way : ways) {
                 p.group = way.group, p.pieces = way.pieces;
                 if (!complete(p, device, layer)) continue;
                 take(p);
@@ -432,10 +432,10 @@ void each_plan(const Device& device, const LayerShape& layer, const Take& take) 
                             [&](const Plan& one) { take(one, estimate(device, layer, one)); });
             continue;
           }
-          const auto try_all = [&](const std::vector<Cut>& cuts) {
+          const auto try_all = [&](const std::vector<Chunking>& ways) {
             bool fits = false;
-            for (const Cut& cut : cuts) {
-              p.group = cut.group, p.pieces = cut.pieces;
+            for (const Chunking& way : ways) {
+              p.group = way.group, p.pieces = way.pieces;
               if (!complete(p, device, layer)) continue;
               take(p, estimate(device, layer, p));
               fits = true;
