@@ -330,7 +330,8 @@ void each_cut(const Device& device, const LayerShape& layer, const Take& take) {
   p.number_bytes = layer.number_bytes;
   p.bulk = true, p.producers = 1;
   for (p.cut = 2; p.cut <= device.largest_cut; p.cut *= 2) {
-    // A cluster is in one group of multiprocessors; an H200's groups have 16 or 18.
+    // A cluster is in one group of multiprocessors: if an H200's have 16 and 18, 32 clusters of 4
+    // run at once. Where fewer do, the plan is refused, and one with a smaller cut is made.
     const int64_t blocks = p.cut > 2 ? device.blocks * 32 / 33 : device.blocks;
     for (int64_t of_member = 1; of_member <= tiles; ++of_member) {
       const int64_t members = round_up(divided_up(tiles, of_member), p.cut);
