@@ -112,8 +112,9 @@ __device__ inline void barrier_arrive(uint64_t* barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
                : "memory");
 }
-// Arrives at a barrier in another member of the cluster (in_member), after this thread's reads. It
-// does not make its writes visible there; with the scope of a cluster it would, and wait for them.
+// Arrives at a barrier in another member of the cluster (in_member), after reads whose values this
+// thread has used. It does not make its writes visible there; with the scope of a cluster it would,
+// and wait for them.
 __device__ inline void barrier_arrive_in_member(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
