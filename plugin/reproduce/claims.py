@@ -52,15 +52,11 @@ class Ahead:
         both = sorted(set(a) & set(b))
         name = f"{self.first} - {self.second}"
         if not both:
-            common = set.intersection(
-                *(_seeds(self.home, n, store) for n in (self.first, self.second))
+            common = len(
+                _seeds(self.home, self.first, store) & _seeds(self.home, self.second, store)
             )
-            none = (
-                f"no seed of {len(common)} has {metric.label} in both"
-                if common
-                else "no common runs"
-            )
-            return Judged(OPEN, f"{name}: {none}")
+            lacking = f"no seed of {common} has {metric.label} in both"
+            return Judged(OPEN, f"{name}: {lacking if common else 'no common runs'}")
         differences = [metric.scale * (a[seed] - b[seed]) for seed in both]
         mean, error = mean_and_error(differences)
         text = f"{name}: {mean:+,.{metric.digits}f}"

@@ -93,7 +93,6 @@ void Steps::forward(const RecurrenceForward& a, void* workspace, uintptr_t strea
   const void* h = first_h(a, dtype, scratch + at.second, stream);
   const int64_t width = kernels_.gates * H;
   // If z is kept, the product adds zx and writes z.
-  step.args.z = nullptr;
   if (!a.z) step.product = reinterpret_cast<const float*>(scratch + at.product);
   step.early = true;
   for (int t = 0; t < int(T); ++t) {

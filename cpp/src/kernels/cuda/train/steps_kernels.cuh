@@ -122,10 +122,8 @@ struct Units {
 #pragma unroll
     for (int u = 0; u < U; ++u) {
       V ze[N::G], se[N::S], out[N::S];
-#pragma unroll
-      for (int g = 0; g < N::G; ++g) ze[g] = V(z[g][u]);
-#pragma unroll
-      for (int i = 0; i < N::S; ++i) se[i] = V(s[i][u]);
+      of_unit(z, u, ze);
+      of_unit(s, u, se);
       Cell::template activate<M>(ze, ze);
       Cell::template forward<M>(ze, se, q[u], k, V(dt), out);
 #pragma unroll
@@ -139,13 +137,9 @@ struct Units {
 #pragma unroll
     for (int u = 0; u < U; ++u) {
       V ze[N::G], se[N::S], de[N::S];
-#pragma unroll
-      for (int g = 0; g < N::G; ++g) ze[g] = V(z[g][u]);
-#pragma unroll
-      for (int i = 0; i < N::S; ++i) {
-        se[i] = V(s[i][u]);
-        de[i] = V(d[i][u]);
-      }
+      of_unit(z, u, ze);
+      of_unit(s, u, se);
+      of_unit(d, u, de);
       const Gradients<Cell, M> found(ze, se, q[u], k, V(dt), de);
 #pragma unroll
       for (int g = 0; g < N::G; ++g) z[g][u] = found.z[g];
@@ -154,6 +148,13 @@ struct Units {
 #pragma unroll
       for (int i = 0; i < N::Q; ++i) dq[i][u] += found.q[i];
     }
+  }
+
+ private:
+  template <int R>
+  __device__ static void of_unit(const float (&rows)[R][U], int u, V (&to)[R]) {
+#pragma unroll
+    for (int i = 0; i < R; ++i) to[i] = V(rows[i][u]);
   }
 };
 
