@@ -12,10 +12,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from .quantities import Quantity
+from .paired import Difference, bounds, differences, mean_and_error, shown
+from .quantities import Quantity, value_of
 from .recipe import EXPERIMENTS, Metric, Variant
-from .rows import mean_and_error
-from .store import Store
+from .store import Store, Summary
 
 SEEDS = 3  # with fewer seeds a rule stays open
 OPEN, HOLDS, FAILS = "open", "holds", "fails"
@@ -35,9 +35,9 @@ Rule = Callable[[Store], Judged]
 
 @dataclass(frozen=True)
 class Ahead:
-    """`first` has a higher value of a metric than `second` (with less=True: a lower one): over their common
-    seeds, the 95% interval of the mean difference (Student's t) lies on that side of 0. key: the metric's key,
-    "" for the table's first column, or a quantity from the details of the runs."""
+    """`first` has a higher value than `second` (with less=True: a lower one): over their common seeds, the 95%
+    interval of the mean difference (Student's t) lies on that side of 0. A bound (paired.py) never counts
+    against its own direction. key: as in _what."""
 
     home: str
     first: str
@@ -47,78 +47,64 @@ class Ahead:
     seeds: int = SEEDS
 
     def __call__(self, store: Store) -> Judged:
-        metric = self.key if isinstance(self.key, Quantity) else _metric(self.home, self.key)
-        a, b = (_by_seed(self.home, name, metric, store) for name in (self.first, self.second))
-        both = sorted(set(a) & set(b))
+        what = _what(self.home, self.key)
+        runs = [store.all_of(_variant(self.home, name)) for name in (self.first, self.second)]
+        found = differences(what, *runs)
         name = f"{self.first} - {self.second}"
-        if not both:
-            common = len(
-                _seeds(self.home, self.first, store) & _seeds(self.home, self.second, store)
-            )
-            lacking = f"no seed of {common} has {metric.label} in both"
+        if not found:
+            common = {run.seed for run in runs[0]} & {run.seed for run in runs[1]}
+            lacking = f"no seed of {len(common)} has {what.label} in both"
             return Judged(OPEN, f"{name}: {lacking if common else 'no common runs'}")
-        differences = [metric.scale * (a[seed] - b[seed]) for seed in both]
-        mean, error = mean_and_error(differences)
-        text = f"{name}: {mean:+,.{metric.digits}f}"
-        text += "" if error is None else f" ± {error:,.{metric.digits}f}"
-        text += f" ({metric.label}, {_count(len(both))}{_short(self.home, (self.first, self.second), store)})"
-        if len(both) < self.seeds:
+        used = {one.seed for one in found}
+        short = _short([run for run in (*runs[0], *runs[1]) if run.seed in used])
+        text = f"{name}: {shown(found, what)}"
+        text += f" ({what.label}, {_count(len(found))}{short}{bounds(found)})"
+        if len(found) < self.seeds:
             return Judged(OPEN, text)
-        gain = -mean if self.less else mean
-        margin = 0.0 if error is None else error * quantile(len(both) - 1)
-        if abs(gain) <= margin:
+        side = decided(found)
+        if not side:
             return Judged(OPEN, f"{text}, undecided")
-        return Judged(HOLDS if gain > 0 else FAILS, text)
+        return Judged(HOLDS if (side < 0) is self.less else FAILS, text)
 
 
-@dataclass(frozen=True)
-class Reaches:
-    """A metric of a variant is at least (with less=True: at most) `value` for every seed."""
-
-    home: str
-    variant: str
-    value: float
-    key: str = ""
-    less: bool = False
-    seeds: int = SEEDS
-
-    def __call__(self, store: Store) -> Judged:
-        metric = _metric(self.home, self.key)
-        values = list(_by_seed(self.home, self.variant, metric, store).values())
-        if not values:
-            return Judged(OPEN, f"{self.variant}: not run")
-        shown = ", ".join(map(metric.show, values))
-        text = f"{self.variant}: {metric.label} {shown}{_short(self.home, (self.variant,), store)}"
-        right = [value <= self.value if self.less else value >= self.value for value in values]
-        if len(values) < self.seeds:
-            return Judged(OPEN, f"{text} ({_count(len(values))})")
-        return Judged(HOLDS if all(right) else FAILS, text)
+def decided(found: Sequence[Difference]) -> int:
+    """The side of 0 on which the mean difference is, 1 or -1; 0 if that is undecided."""
+    mean, error = mean_and_error([one.value for one in found])
+    margin = 0.0 if error is None else error * quantile(len(found) - 1)
+    against = any(one.bound and one.value * mean < 0 for one in found)
+    return 0 if abs(mean) <= margin or against else int(math.copysign(1, mean))
 
 
 @dataclass(frozen=True)
 class Between:
-    """For every seed, a number found by an analysis lies between `low` and `high`."""
+    """For every seed, a value lies between `low` and `high`. A run decides if it is at its end or has enough
+    epochs (`Worth`). key: as in _what."""
 
     home: str
     variant: str
-    quantity: Quantity
+    key: str | Quantity = ""
     low: float = -math.inf
     high: float = math.inf
     seeds: int = SEEDS
 
     def __call__(self, store: Store) -> Judged:
-        known = store.all_of(_variant(self.home, self.variant))
-        found = [(run, self.quantity.of(run.details)) for run in known]
-        values = [value for _, value in found if value is not None]
-        if not values:
-            return Judged(OPEN, f"{self.variant}: not analysed")
-        shown = ", ".join(map(self.quantity.show, values))
-        short = "" if all(run.ended for run, value in found if value is not None) else ", shortened"
-        text = f"{self.variant}: {self.quantity.label} {shown}{short}"
-        if len(values) < self.seeds:
-            return Judged(OPEN, f"{text} ({_count(len(values))})")
-        right = all(self.low <= value <= self.high for value in values)
-        return Judged(HOLDS if right else FAILS, text)
+        what, variant = _what(self.home, self.key), _variant(self.home, self.variant)
+        found = [(run, value_of(run, what)) for run in store.all_of(variant)]
+        known = [(run, value) for run, value in found if value is not None]
+        if not known:
+            missing = "analysed" if isinstance(what, Quantity) else "run"
+            return Judged(OPEN, f"{self.variant}: not {missing}")
+        listed = ", ".join(what.show(value) for _, value in known)
+        text = f"{self.variant}: {what.label} {listed}{_short([run for run, _ in known])}"
+        if len(known) < self.seeds:
+            return Judged(OPEN, f"{text} ({_count(len(known))})")
+        worth = EXPERIMENTS.get(variant.home).worth_of(variant)
+        final = [value for run, value in known if run.ended or worth.is_enough(run.epochs)]
+        if not all(self.low <= value <= self.high for value in final):
+            return Judged(FAILS, text)
+        if len(final) < len(known):
+            return Judged(OPEN, f"{text}, undecided")
+        return Judged(HOLDS, text)
 
 
 @dataclass(frozen=True)
@@ -169,7 +155,10 @@ def _place(claim: Claim) -> tuple[int, str, str]:
     return PAPERS.index(claim.source.split()[0]), claim.source, claim.text
 
 
-def _metric(home: str, key: str) -> Metric:
+def _what(home: str, key: str | Quantity) -> Metric | Quantity:
+    """A quantity, the metric with this key, or for "" the table's first column."""
+    if isinstance(key, Quantity):
+        return key
     metrics = EXPERIMENTS.get(home).metrics
     found = [metric for metric in metrics if metric.key == (key or metrics[0].key)]
     if not found:
@@ -181,22 +170,11 @@ def _variant(home: str, name: str) -> Variant:
     return EXPERIMENTS.get(home).variant(name)
 
 
-def _seeds(home: str, name: str, store: Store) -> set[int]:
-    return {run.seed for run in store.all_of(_variant(home, name))}
-
-
-def _by_seed(home: str, name: str, what: Metric | Quantity, store: Store) -> dict[int, float]:
-    found = {
-        run.seed: run.metrics.get(what.key) if isinstance(what, Metric) else what.of(run.details)
-        for run in store.all_of(_variant(home, name))
-    }
-    return {seed: value for seed, value in found.items() if isinstance(value, (int, float))}
-
-
-def _short(home: str, names: Sequence[str], store: Store) -> str:
-    """A remark if a run was shorter than its recipe prescribes."""
-    runs = [run for name in names for run in store.all_of(_variant(home, name))]
-    return "" if all(run.ended for run in runs) else ", shortened"
+def _short(runs: Sequence[Summary]) -> str:
+    """Remarks if runs were shorter than their recipe prescribes, or diverged."""
+    text = "" if all(run.ended for run in runs) else ", shortened"
+    diverged = sum(run.diverged for run in runs)
+    return text + (f", {diverged} of {len(runs)} runs diverged" if diverged else "")
 
 
 def _count(seeds: int) -> str:

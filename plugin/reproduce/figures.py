@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from ..common import style
 from ..common.atomic import atomic_file, make_folder
 from ..registry import Registry
+from .paired import mean_and_error
 from .recipe import Experiment, Variant
-from .rows import mean_and_error
 from .store import Store, Summary
 
 if TYPE_CHECKING:

@@ -1,5 +1,11 @@
-"""The difference between two word models with its interval: a paired bootstrap (MTS tables 1 and 3).
+"""Two variants compared seed by seed, and two word models sequence by sequence.
 
+The updates until a level are known only for runs that reached it. If a run did not, both runs of its seed are
+compared over the updates that both made, and a run below the level counts with all of them. So slow runs are
+not left out, and the difference is a lower bound, or 0 if neither reached the level: then nothing is known. A
+run that diverged was followed until then.
+
+Paired bootstrap of word models (MTS tables 1 and 3):
 sequences   100 words each of the test text, the same ones for both models
 a sample    as many sequences, drawn with replacement; both models' perplexities on it
 interval    percentiles 2.5 and 97.5 of the 10,000 differences
@@ -7,13 +13,95 @@ interval    percentiles 2.5 and 97.5 of the 10,000 differences
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ..common.lazy import np
 from ..evaluation.frequency_bins import SAMPLES, bootstrap
+from .quantities import Quantity, value_of
+from .recipe import Metric
 from .store import Summary
 
 BITS = "sequence_bits"  # in a summary's details: [bits, words] of every sequence
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The difference between two runs with the same seed. bound: if it is only a lower bound, which of them did
+    not reach the level; else empty."""
+
+    seed: int
+    value: float
+    bound: str = ""
+
+
+def differences(
+    what: Metric | Quantity, first: Sequence[Summary], second: Sequence[Summary]
+) -> list[Difference]:
+    """a - b for each seed for which both runs tell something."""
+    others = {run.seed: run for run in second}
+    pairs = [(run, others[run.seed]) for run in first if run.seed in others]
+    return [found for a, b in pairs if (found := _difference(what, a, b)) is not None]
+
+
+def _difference(what: Metric | Quantity, a: Summary, b: Summary) -> Difference | None:
+    seen = [found for run in (a, b) if (found := _seen(run, what)) is not None]
+    if len(seen) < 2:
+        return None
+    first, second = (value for value, _ in seen)
+    end = min(followed for _, followed in seen)
+    value = min(first, end) - min(second, end)
+    if math.isinf(end):
+        return Difference(a.seed, value)
+    late = [run.variant for run, when in ((a, first), (b, second)) if when > end]
+    who = "neither" if len(late) == 2 else f"{late[0]} not"
+    return Difference(a.seed, value, f"{who} within {end:,.0f} updates")
+
+
+def _seen(run: Summary, what: Metric | Quantity) -> tuple[float, float] | None:
+    """The value of a run, and the updates for which it was followed, both infinite where there is no end: the
+    level was not reached by the last validation, or the value is known."""
+    value = value_of(run, what)
+    if value is not None:
+        return value, math.inf
+    best = run.metrics.get("valid_accuracy")
+    if not isinstance(what, Metric) or best is None or best >= what.level or not run.history:
+        return None
+    return math.inf, run.history[-1]["update"]
+
+
+def shown(found: Sequence[Difference], what: Metric | Quantity) -> str:
+    """The mean and its error; or every seed's difference, if some are only bounds."""
+    if any(one.bound for one in found):
+        return ", ".join(_words(one, what) for one in found)
+    mean, error = mean_and_error([one.value for one in found])
+    return signed(what, mean) + ("" if error is None else f" ± {what.show(error)}")
+
+
+def _words(one: Difference, what: Metric | Quantity) -> str:
+    if not one.bound:
+        return signed(what, one.value)
+    side = "below" if one.value < 0 else "above"
+    return f"{side} {signed(what, one.value)}" if one.value else "unknown"
+
+
+def signed(what: Metric | Quantity, value: float) -> str:
+    return f"{value * what.scale:+,.{what.digits}f}"
+
+
+def bounds(found: Sequence[Difference]) -> str:
+    """The seeds whose difference is only a bound, as a remark."""
+    return "".join(f"; seed {one.seed}: {one.bound}" for one in found if one.bound)
+
+
+def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
+    """The mean, and its standard error if there are at least two values."""
+    mean = math.fsum(values) / len(values)
+    if len(values) < 2:
+        return mean, None
+    variance = math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1)
+    return mean, math.sqrt(variance / len(values))
 
 
 def paired_interval(first: Sequence[Summary], second: Sequence[Summary]) -> str | None:

@@ -1,13 +1,16 @@
-"""Single numbers from the details of a summary, for the rules of claims."""
+"""Single numbers from a summary, for tables and for the rules of claims."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from ..common.lazy import np
+from .recipe import Metric
+from .store import Summary
 
 Numbers = Any  # the result of an analysis, as JSON
 LONG = 150  # words; PL figure 4 shows a gain above this length
@@ -18,8 +21,8 @@ _FIRST = re.compile(r"\d+")
 
 @dataclass(frozen=True)
 class Quantity:
-    """detail: the name of an analysis (findings.py) or of a measure. value: computes the quantity from its
-    numbers, or None if they do not contain it."""
+    """detail: the name of an analysis (findings.py) or of a measure; empty for the metrics of a run. value:
+    computes the quantity from its numbers, or None if they do not contain it."""
 
     detail: str
     label: str
@@ -27,15 +30,25 @@ class Quantity:
     scale: float = 1.0
     digits: int = 2
 
-    def of(self, details: Mapping[str, Any]) -> float | None:
-        """The quantity of a run, from its details; None if the run was not analysed."""
-        found = details.get(self.detail)
+    def of(self, run: Summary) -> float | None:
+        """The quantity of a run; None if the run was not analysed."""
+        if not self.detail:
+            return self.value(run.metrics)
+        found = run.details.get(self.detail)
         if found is None:
             return None
         return self.value(found["numbers"] if isinstance(found, dict) else found)
 
     def show(self, value: float) -> str:
         return f"{value * self.scale:,.{self.digits}f}"
+
+
+def value_of(run: Summary, what: Metric | Quantity) -> float | None:
+    """The number of a run; None if it has none."""
+    if isinstance(what, Quantity):
+        return what.of(run)
+    found = run.metrics.get(what.key)
+    return found if isinstance(found, (int, float)) else None
 
 
 def _ablation_gap(numbers: Numbers) -> float | None:
@@ -91,6 +104,16 @@ FIT = Quantity(
     lambda n: n["mean_statistic"] - n["alpha_statistic"],
     digits=3,
 )
+
+
+def log_ratio(one: Metric, other: Metric) -> Quantity:
+    """Its difference between two models is negative if `one` falls by a larger factor than `other`."""
+
+    def value(metrics: Numbers) -> float | None:
+        values = metrics.get(one.key), metrics.get(other.key)
+        return None if None in values else math.log(values[0] / values[1])
+
+    return Quantity("", f"log of {one.label} / {other.label}", value, digits=4)
 
 
 def routing(bin: str) -> Quantity:

@@ -21,7 +21,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 class Metric:
     """A number in a run's summary, which tables show as value * scale, rounded to `digits`.
 
-    low, high: the keys of its interval, if there is one.
+    low, high: the keys of its interval, if there is one. level: the metric is the number of updates until the
+    validation accuracy was this high; a run that did not get there has no such number (paired.py).
     """
 
     key: str
@@ -30,6 +31,7 @@ class Metric:
     digits: int = 2
     low: str = ""
     high: str = ""
+    level: float = 0.0
 
     def show(self, value: float) -> str:
         return f"{value * self.scale:,.{self.digits}f}"
@@ -45,6 +47,8 @@ class Variant:
     schedule    name of the learning-rate schedule
     goal        training ends when the best checkpoint's metric is as good as this
     twice       another variant of the same home: this one gets at most twice its updates
+    continues   a variant with the same settings and fewer epochs: this one starts from its checkpoint, if there
+                is one
     measures    measurements at the end of training (measures.py)
     published   metric key -> number, or words if the paper only has a curve
     spread      metric key -> the deviation or error that the paper gives with its number
@@ -68,6 +72,7 @@ class Variant:
     updates: int = 0
     goal: float | None = None
     twice: str = ""
+    continues: Variant | None = None
     measures: tuple[str, ...] = ("test",)
     published: Mapping[str, float | str] = field(default_factory=dict)
     spread: Mapping[str, float] = field(default_factory=dict)
@@ -97,6 +102,9 @@ class Worth:
     minutes: float = 0.0
     wide: bool = False
     enough: int = 0
+
+    def is_enough(self, epochs: float) -> bool:
+        return 0 < self.enough <= epochs
 
 
 NOTHING = Worth()

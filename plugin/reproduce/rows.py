@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .paired import paired_interval
+from .paired import bounds, differences, mean_and_error, paired_interval, shown, signed
 from .recipe import Experiment, Metric, Variant
 from .store import Store, Summary
 
@@ -69,43 +68,21 @@ def of_asked(run: int, asked: int) -> str:
     return f"{run} of {asked}" if run <= asked else str(run)
 
 
-def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
-    """The mean, and its standard error if there are at least two values."""
-    mean = math.fsum(values) / len(values)
-    if len(values) < 2:
-        return mean, None
-    variance = math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1)
-    return mean, math.sqrt(variance / len(values))
-
-
 def difference(experiment: Experiment, pair: tuple[str, str], store: Store) -> str | None:
     """The difference a - b of the first metric over common seeds; None if there are none."""
     metric = experiment.metrics[0]
-    first, second = (_by_seed(experiment.variant(name), metric, store) for name in pair)
-    both = sorted(set(first) & set(second))
-    if not both:
+    runs = [store.all_of(experiment.variant(name)) for name in pair]
+    found = differences(metric, *runs)
+    if not found:
         return None
-    mean, error = mean_and_error([first[seed] - second[seed] for seed in both])
-    text = _signed(metric, mean)
-    if error is not None:
-        text += f" ± {metric.show(error)}"
-    about = "1 seed" if len(both) == 1 else f"{len(both)} paired seeds"
+    about = "1 seed" if len(found) == 1 else f"{len(found)} paired seeds"
+    about += bounds(found)
     known = [experiment.variant(name).published.get(metric.key) for name in pair]
     if all(isinstance(value, (int, float)) for value in known):
-        about += f"; published {_signed(metric, known[0] - known[1])}"  # type: ignore[operator]
-    runs = [store.all_of(experiment.variant(name)) for name in pair]
+        about += f"; published {signed(metric, known[0] - known[1])}"  # type: ignore[operator]
     if (paired := paired_interval(*runs)) is not None:
         about += f"; {paired}"
-    return f"{pair[0]} - {pair[1]}, {metric.label}: {text} ({about})"
-
-
-def _by_seed(variant: Variant, metric: Metric, store: Store) -> dict[int, float]:
-    found = {run.seed: run.metrics.get(metric.key) for run in store.all_of(variant)}
-    return {seed: value for seed, value in found.items() if isinstance(value, (int, float))}
-
-
-def _signed(metric: Metric, value: float) -> str:
-    return f"{value * metric.scale:+,.{metric.digits}f}"
+    return f"{pair[0]} - {pair[1]}, {metric.label}: {shown(found, metric)} ({about})"
 
 
 def _published(variant: Variant, metric: Metric) -> str:

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ..common.atomic import write_bytes
 from ..train.checkpoint import load_weights, read_checkpoint
 from ..train.distributed import World, join_world
 from ..train.loop import NotFinite, Trainer
 from ..train.plan import Plan
 from ..train.progress import Progress
 from ..train.run import backend, start_trainer
-from ..train.saver import BEST
+from ..train.saver import BEST, LAST
 from . import findings, rates  # noqa: F401  (rates registers measures)
 from .data import DataRoom, NoData
 from .halt import Halt, goal_of
@@ -26,6 +27,7 @@ from .store import DIVERGED, Store, Summary
 from .summaries import compute, summarise
 
 Say = Callable[[str], None]
+HISTORY = "history.jsonl"
 
 
 @dataclass(frozen=True)
@@ -157,6 +159,8 @@ def _train(
     """Trains, then measures; returns the summary, and False if the run was interrupted, else True."""
     folder = store.folder(run.variant, run.seed)
     folder.mkdir(parents=True, exist_ok=True)
+    if run.variant.continues is not None and not conditions.smoke:
+        take_over(store.folder(run.variant.continues, run.seed), folder)
     on_gpu = world.device.type == "cuda"
     epochs, updates, whole = limits(run, conditions, store)
     plan = plan_of(
@@ -173,7 +177,7 @@ def _train(
     goal = None if conditions.smoke else run.variant.goal
     halt = Halt(conditions.deadline, asked, goal_of(plan.loop, goal))
     history = History(
-        folder / "history.jsonl", halt.look, lambda values: say(f"{run.name}: {shown(values)}")
+        folder / HISTORY, halt.look, lambda values: say(f"{run.name}: {shown(values)}")
     )
 
     def begins(trainer: Trainer) -> None:
@@ -192,6 +196,15 @@ def _train(
     made = origin(run.variant.home, run.variant.name, run.seed, data, flags_of(run, conditions))
     summary = summarise(run.variant, trainer, history, found, complete, why, updates, made)
     return summary, politely
+
+
+def take_over(source: Path, folder: Path) -> None:
+    """Copies the state of another run, if there is one and this run has none. LAST is the last file: without it
+    a run has not begun."""
+    if (source / LAST).is_file() and not (folder / LAST).is_file():
+        for path in (source / name for name in (HISTORY, BEST, LAST)):
+            if path.is_file():  # BEST comes with the first validation
+                write_bytes(folder / path.name, path.read_bytes())
 
 
 def flags_of(run: Run, conditions: Conditions) -> tuple[str, ...]:

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from .data import DataRoom, NoData
+from .paired import mean_and_error
 from .recipe import EXPERIMENTS, Experiment, Worth
-from .rows import mean_and_error
 from .runner import Run, finished, lacks_analyses, reference_of
 from .store import Store, Summary
 from .workers import runs_of
@@ -97,7 +97,7 @@ def _done(run: Run, worth: Worth, store: Store) -> bool:
     summary = store.read(run.variant, run.seed)
     if summary is None or lacks_analyses(run.variant, summary):
         return False
-    return 0 < worth.enough <= summary.epochs
+    return worth.is_enough(summary.epochs)
 
 
 def estimate(run: Run, worth: Worth, store: Store) -> float:

@@ -21,14 +21,20 @@ from tsm.plugin.reproduce.quantities import (
     LONG_REVIEWS,
     ROBUSTNESS,
     WAITING,
+    log_ratio,
     routing,
 )
 from tsm.plugin.reproduce.recipes.catalogue import experiments
 from tsm.plugin.reproduce.store import Store, Summary
 
+EMPTY = Summary("copy", "plstm-200", 1, True, "", 1.0, 1, 1, 0, {}, 1.0, "", "", {}, {})
 LATER = np.array([True, False, False, False, False])
 CURVES = np.array([[1.0, 0.9, 0.8], [1.0, 0.7, 0.6]])
 RARE, COMMON = "<100", ">=10K"
+
+
+def having(**details) -> Summary:
+    return dataclasses.replace(EMPTY, details=details)
 
 
 def fit(alpha: float, mean: float) -> TimescaleFit:
@@ -67,9 +73,9 @@ def routed(rare: list[float]) -> Routing:
 )
 def test_a_number_comes_out_of_what_a_summary_keeps(quantity, finding, value):
     assert quantity.detail in ANALYSES
-    found = quantity.of({quantity.detail: {"text": "", "numbers": finding.numbers()}})
+    found = quantity.of(having(**{quantity.detail: {"text": "", "numbers": finding.numbers()}}))
     assert found == (None if value is None else pytest.approx(value))
-    assert quantity.of({}) is None
+    assert quantity.of(EMPTY) is None
 
 
 def test_long_reviews_are_those_over_150_words():
@@ -77,9 +83,26 @@ def test_long_reviews_are_those_over_150_words():
         return {"label": label, "sequences": sequences, "accuracy": accuracy}
 
     rows = [row("101-150", 50, 0.1), row("151-200", 10, 0.8), row("over 400", 30, 0.4)]
-    assert LONG_REVIEWS.of({"by_length": rows}) == pytest.approx(0.5)
-    assert LONG_REVIEWS.of({"by_length": rows[:1]}) is None
-    assert LONG_REVIEWS.of({}) is None
+    assert LONG_REVIEWS.of(having(by_length=rows)) == pytest.approx(0.5)
+    assert LONG_REVIEWS.of(having(by_length=rows[:1])) is None
+    assert LONG_REVIEWS.of(EMPTY) is None
+
+
+@pytest.mark.parametrize(
+    ("rare", "state"), [((0.90, 0.88, 0.89), HOLDS), ((0.97, 0.98, 0.99), FAILS)]
+)
+def test_most_is_a_larger_factor_than_elsewhere(tmp_path, rare, state):
+    """The perplexity of the common words falls to 95, 94 and 96%."""
+    store, bins = Store(tmp_path), experiments("frequency-bins")[0]
+    one, other = bins.metrics[3], bins.metrics[0]
+    rule = Ahead("frequency-bins", "multi-timescale", "baseline", log_ratio(one, other), less=True)
+    for seed, factors in enumerate(zip(rare, (0.95, 0.94, 0.96), strict=True), 1):
+        for name, (r, c) in (("baseline", (1, 1)), ("multi-timescale", factors)):
+            metrics = {one.key: 2000 * r, other.key: (6 + seed) * c}
+            made = dataclasses.replace(EMPTY, home="ptb-word", variant=name, seed=seed)
+            store.write(bins.variant(name), dataclasses.replace(made, metrics=metrics))
+    assert rule(store).state == state
+    assert log_ratio(one, other).of(EMPTY) is None
 
 
 def test_ahead_compares_quantities_seed_by_seed(tmp_path):
@@ -88,8 +111,8 @@ def test_ahead_compares_quantities_seed_by_seed(tmp_path):
     for name, level in (("plstm-200", 0.7), ("lstm-200", 0.5)):
         for seed in (1, 2, 3):
             details = {"unit-ablation": {"text": "", "numbers": {"random": [level + seed / 100]}}}
-            made = Summary("copy", name, seed, True, "", 1.0, 1, 1, 0, {}, 1.0, "", "", {}, {})
-            store.write(home.variant(name), dataclasses.replace(made, details=details))
+            made = dataclasses.replace(EMPTY, variant=name, seed=seed, details=details)
+            store.write(home.variant(name), made)
         assert rule(store).state == (OPEN if name == "plstm-200" else HOLDS)
     assert rule(store).phrase.startswith("plstm-200 - lstm-200: +20.0 ± 0.0 (accuracy without")
 
@@ -97,18 +120,17 @@ def test_ahead_compares_quantities_seed_by_seed(tmp_path):
 def test_between_judges_every_seed(tmp_path):
     store, variant = Store(tmp_path), experiments("copy")[0].variant("plstm-200")
     rule = Between("copy", "plstm-200", WAITING, 0.1, 0.3)
-    empty = Summary("copy", "plstm-200", 1, True, "", 1.0, 1, 1, 0, {}, 1.0, "", "", {}, {})
 
     def put(*shares: float, complete: bool = True) -> Judged:
         for seed, share in enumerate(shares, 1):
             numbers = {"later": [True] * round(100 * share) + [False] * round(100 * (1 - share))}
             details = {"reference-times": {"text": "", "numbers": numbers}}
             changes = {"seed": seed, "details": details, "complete": complete}
-            store.write(variant, dataclasses.replace(empty, **changes))
+            store.write(variant, dataclasses.replace(EMPTY, **changes))
         return rule(store)
 
     assert rule(store) == Judged(OPEN, "plstm-200: not analysed")
-    store.write(variant, dataclasses.replace(empty, seed=3))
+    store.write(variant, dataclasses.replace(EMPTY, seed=3))
     assert put(0.2, 0.25) == Judged(OPEN, "plstm-200: units that reset late, % 20, 25 (2 seeds)")
     assert put(0.2, 0.25, 0.1).state == HOLDS
     assert put(0.2, 0.25, 0.31).state == FAILS

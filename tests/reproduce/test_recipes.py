@@ -51,6 +51,9 @@ def test_names_are_known(experiment):
             assert set(variant.published) <= keys | {f"splits_bin_{i}" for i in range(4)}
         if variant.twice:
             assert not owner.variant(variant.twice).twice
+        if (start := variant.continues) is not None:
+            same = {"home": start.home, "name": start.name, "label": start.label}
+            assert dataclasses.replace(variant, **same, continues=None) == start
     if experiment.variants[0].program == "train":
         trained = [v for v in experiment.variants if v.program == "train"]
         known = set().union(*map(settings_of, trained))

@@ -143,6 +143,39 @@ def test_fewer_epochs_are_not_the_whole_recipe_and_go_on(room):
     assert perform(run, room.conditions(), say=quiet).summary.epochs == 4
 
 
+def test_a_longer_variant_continues_a_shorter_one(room):
+    short, whole = room.run(), room.run(home="whole")
+    longer = room.run(home="longer", continues=short.variant)
+    perform(whole, room.conditions(), say=quiet)
+    perform(short, room.conditions(epochs=3), say=quiet)
+    said = []
+    summary = perform(longer, room.conditions(), say=said.append).summary
+    assert "from update 15 " in said[0] and summary.ended and summary.epochs == 4
+    assert [row["epoch"] for row in summary.history] == [1, 2, 3, 4]
+    assert_same(weights(room, longer), weights(room, whole))
+    assert room.store.read(short.variant, 1).epochs == 3
+
+
+def test_a_longer_variant_continues_one_without_a_validation(room, monkeypatch):
+    short = room.run()
+    with monkeypatch.context() as patch:
+        stop_at(patch, 3, terminate)
+        assert perform(short, room.conditions(), say=quiet).status == "interrupted"
+    longer = room.run(home="longer", continues=short.variant)
+    said = []
+    assert perform(longer, room.conditions(), say=said.append).status == "done"
+    assert "from update 3 " in said[0]
+
+
+def test_a_longer_variant_keeps_what_it_has(room):
+    short = room.run()
+    longer = room.run(home="longer", continues=short.variant)
+    before = perform(longer, room.conditions(epochs=3), say=quiet).summary  # nothing to continue
+    perform(short, room.conditions(epochs=1), say=quiet)
+    assert before.epochs == 3
+    assert perform(longer, room.conditions(), say=quiet).summary.history[:3] == before.history
+
+
 def test_a_goal_ends_a_run(room):
     run = room.run(goal=0.0)
     summary = perform(run, room.conditions(), say=quiet).summary

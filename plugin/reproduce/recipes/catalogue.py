@@ -15,6 +15,7 @@ ORDER = (
     "psmnist-pl",
     "dyck2",
     "ptb-word",
+    "ptb-word-500",
     "frequency-bins",
     "alpha-sweep",
     "markov-text",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
-from ..claims import Ahead, Between, Reaches, register_claim
+from ..claims import Ahead, Between, register_claim
 from ..quantities import ABLATION, EXPONENT, ROBUSTNESS, WAITING
-from ..recipe import ELSEWHERE, Experiment, Metric, Variant, Worth, register
+from ..recipe import ELSEWHERE, EXPERIMENTS, Experiment, Metric, Variant, Worth, register
 
 EPOCHS = 300  # the paper's curves end after hundreds of epochs
 LENGTHS = (200, 500, 1000)
@@ -38,7 +39,8 @@ MEASURES = (
 )
 ACCURACY = Metric("test_accuracy", "accuracy on the last 10, %", 100, 1)
 REACHED = tuple(
-    Metric(f"updates_to_{share}", f"updates to {share}%", digits=0) for share in (50, 90, 99)
+    Metric(f"updates_to_{share}", f"updates to {share}%", digits=0, level=share / 100)
+    for share in (50, 90, 99)
 )
 
 
@@ -277,13 +279,13 @@ register(
 register_claim(
     "The power-law LSTM learns to copy over 200 and 500 steps",
     "PL 4.1",
-    Reaches("copy", "plstm-200", 0.98),
-    Reaches("copy", "plstm-500", 0.98),
+    Between("copy", "plstm-200", low=0.98),
+    Between("copy", "plstm-500", low=0.98),
 )
 register_claim(
     "The LSTM does not learn to copy over 500 steps",
     "PL 4.1",
-    Reaches("copy", "lstm-500", 0.5, less=True),
+    Between("copy", "lstm-500", high=0.5),
 )
 register_claim(
     "The power-law LSTM learns to copy in fewer updates than the chrono LSTM",
@@ -294,17 +296,21 @@ register_claim(
     ),
 )
 register_claim(
-    "Trained at T = 500, the power-law LSTM is the best at shorter T",
+    "Trained at T = 500, the power-law LSTM is the best at T = 200",
     "PL A.4",
     *(
         Ahead("copy-generalization", "plstm-500", f"{other}-500", "accuracy_at_200")
         for other in ("lstm", "chrono_lstm")
     ),
 )
+# One seed is enough for the order of seven: by chance it occurs once in 5,040 cases.
 register_claim(
     "With fixed exponents, a smaller p learns faster",
     "PL 5.1",
-    Ahead("fixed-p", "plstm-p0.1-200", "plstm-p0.9-200", "updates_to_50", less=True, seeds=1),
+    *(
+        Ahead("fixed-p", smaller.name, larger.name, "updates_to_50", less=True, seeds=1)
+        for smaller, larger in pairwise(EXPERIMENTS.get("fixed-p").variants)
+    ),
 )
 # These margins were chosen before any run had been analysed.
 register_claim(
@@ -337,6 +343,6 @@ register_claim(
     "FG figure 4",
     *(
         Ahead("copy", "fast_lstm-500", f"{other}-500", "updates_to_90", less=True)
-        for other in ("sigmoid", "refine_lstm")
+        for other in ("sigmoid", "refine_lstm", "softsign_lstm")
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..claims import Reaches, register_claim
+from ..claims import Between, register_claim
 from ..recipe import Experiment, Metric, Variant, Worth, register
 from .words import AWD
 
@@ -114,7 +114,7 @@ register(
 register_claim(
     "The order of saturation decides how fast a gate opens (toy problem)",
     "FG figure 2",
-    Reaches("toy", "softsign", -0.5, seeds=1),
-    Reaches("toy", "sigmoid", -0.95, less=True, seeds=1),
-    Reaches("toy", "fast", -1.1, less=True, seeds=1),
+    Between("toy", "softsign", low=-0.5, seeds=1),
+    Between("toy", "sigmoid", low=-1.05, high=-0.95, seeds=1),
+    Between("toy", "fast", high=-1.1, seeds=1),
 )
