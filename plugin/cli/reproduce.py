@@ -182,7 +182,7 @@ def run_next(args: argparse.Namespace, chosen: list[Experiment]) -> int:
     """Performs the most valuable runs that fit into the budget, including their final measurements."""
     from ..reproduce.schedule import MEASURING, schedule
     from ..reproduce.store import Store
-    from ..reproduce.workers import GPU_JOBS, default_jobs
+    from ..reproduce.workers import GPU_JOBS, default_jobs, divides_gpu
 
     if args.budget is None or args.budget <= MEASURING:
         raise UsageError(f"next needs --budget MINUTES, more than {MEASURING:g}")
@@ -195,8 +195,10 @@ def run_next(args: argparse.Namespace, chosen: list[Experiment]) -> int:
         conditions = replace(conditions, deadline=conditions.deadline - 60 * MEASURING)
     jobs = args.jobs or default_jobs(not conditions.cpu, GPU_JOBS)
     store = Store(conditions.results)
+    divides = jobs > 1 and divides_gpu()
+    budget = args.budget - MEASURING
     plan = schedule(
-        chosen, seeds_of(args), store, conditions.data, args.budget - MEASURING, jobs, args.smoke
+        chosen, seeds_of(args), store, conditions.data, budget, jobs, args.smoke, divides
     )
     print(plan.text(), flush=True)
     if args.dry_run or not plan.runs:

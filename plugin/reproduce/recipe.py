@@ -94,13 +94,14 @@ class Worth:
 
     rank     1 comes first; 0: runs only if a command names it
     minutes  duration of one run on an H200, to its end or to `enough`; existing summaries take precedence
-    wide     it fills the GPU, so nothing else runs at the same time
+    parts    how many of them share the GPU at once, each with an equal part of it (under NVIDIA MPS); 1: it
+             runs alone; 0: it leaves the GPU idle, so any number of runs share it undivided
     enough   epochs that are enough to decide the question (0: all of the recipe's)
     """
 
     rank: int = 0
     minutes: float = 0.0
-    wide: bool = False
+    parts: int = 0
     enough: int = 0
 
     def is_enough(self, epochs: float) -> bool:

@@ -50,14 +50,14 @@ class Run:
 
     smoke    settings of its experiment for a tiny run
     epochs   limit in epochs, as with --epochs (None: that of the conditions)
-    alone    nothing else runs at the same time
+    parts    as in Worth; 1 if the variant must be alone
     """
 
     variant: Variant
     seed: int
     smoke: Mapping[str, Any]
     epochs: int | None = None
-    alone: bool = False
+    parts: int = 0
 
     @property
     def name(self) -> str:

@@ -1,9 +1,9 @@
 """Chooses runs for a limited GPU time: the most valuable unfinished ones that fit into a budget.
 
 The time of a run is estimated from other seeds of its variant, or else taken from the recipe (`Worth`). Runs
-that fill the GPU are performed one by one, the others in `jobs` parallel lanes. A run that gets twice the
-updates of another comes after it. Packing is greedy, by rank and then by seed. A run that does not fit is
-skipped.
+that fill the GPU are performed one by one, or a few at once on equal parts of it, the others in `jobs` parallel
+lanes. A run that gets twice the updates of another comes after it. Packing is greedy, by rank and then by seed.
+A run that does not fit is skipped.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ class Item:
     @property
     def text(self) -> str:
         epochs = "" if self.run.epochs is None else f", {self.run.epochs} epochs"
-        beside = ", alone" if self.run.alone else ""
+        beside = (
+            ["", ", alone"][self.run.parts] if self.run.parts < 2 else f", {self.run.parts} at once"
+        )
         return f"{self.rank:>4} {self.minutes:>6.1f}  {self.run.name}{epochs}{beside}"
 
 
@@ -71,21 +73,24 @@ def schedule(
     budget: float,
     jobs: int,
     smoke: bool = False,
+    divides: bool = False,
 ) -> Schedule:
-    """Schedules the chosen experiments within `budget` minutes."""
+    """Schedules the chosen experiments within `budget` minutes. divides: the GPU can be divided into parts."""
     found = Schedule(budget, jobs)
-    return pack(_ready(_items(chosen, seeds, store, smoke), data, found), store, found, smoke)
+    items = _items(chosen, seeds, store, smoke, divides)
+    return pack(_ready(items, data, found), store, found, smoke)
 
 
 def _items(
-    chosen: Sequence[Experiment], seeds: range | None, store: Store, smoke: bool
+    chosen: Sequence[Experiment], seeds: range | None, store: Store, smoke: bool, divides: bool
 ) -> list[Item]:
     """All unfinished runs with a rank, the most valuable first."""
     items = []
     for run in runs_of(chosen, seeds):
         worth = EXPERIMENTS.get(run.variant.home).worth_of(run.variant)
         if worth.rank and not _done(run, worth, store):
-            planned = replace(run, epochs=worth.enough or None, alone=worth.wide)
+            parts = run.parts or (worth.parts if divides else min(worth.parts, 1))
+            planned = replace(run, epochs=worth.enough or None, parts=parts)
             minutes = SMOKE if smoke else estimate(planned, worth, store)
             items.append(Item(planned, worth.rank, minutes))
     return sorted(items, key=lambda item: (item.rank, item.run.seed))
@@ -142,55 +147,48 @@ def _lacks(name: str, data: DataRoom) -> bool:
 
 
 class Lanes:
-    """The time reserved for runs that need the GPU to themselves, and for parallel runs in lanes."""
+    """The time reserved for runs, in lanes beside each other. Runs on equal parts of the GPU have one lane per
+    part, the others `jobs`. These groups of lanes take turns."""
 
     def __init__(self, budget: float, jobs: int) -> None:
-        self.budget, self.alone, self.ends = budget, 0.0, [0.0] * jobs
+        self.budget, self.jobs = budget, jobs
+        self.groups: dict[int, list[float]] = {}  # parts -> the end of each lane
 
     @property
     def minutes(self) -> float:
-        return self.alone + max(self.ends)
+        return sum(map(max, self.groups.values()))
 
-    def take_alone(self, minutes: float) -> bool:
-        """Whether the run fits; if so, reserves the time."""
-        fits = self.minutes + minutes <= self.budget
-        self.alone += minutes if fits else 0.0
-        return fits
-
-    def take(self, minutes: float, after: float) -> float | None:
-        """The end of a parallel run that starts at `after` or later; None if it does not fit."""
-        lane = min(range(len(self.ends)), key=self.ends.__getitem__)
-        end = max(self.ends[lane], after) + minutes
-        if self.alone + max(end, *self.ends) > self.budget:
+    def take(self, parts: int, minutes: float, after: float) -> float | None:
+        """The end of a run that starts at `after` or later in its group; None if it does not fit."""
+        ends = self.groups.get(parts) or [0.0] * (parts or self.jobs)
+        lane = min(range(len(ends)), key=ends.__getitem__)
+        end = max(ends[lane], after) + minutes
+        others = self.minutes - max(self.groups.get(parts, [0.0]))
+        if others + max(end, *ends) > self.budget:
             return None
-        self.ends[lane] = end
+        ends[lane] = end
+        self.groups[parts] = ends
         return end
 
 
 def pack(items: Iterable[Item], store: Store, found: Schedule, smoke: bool = False) -> Schedule:
-    """Fills the budget. Runs that need the GPU to themselves and parallel runs are two groups; the one with the
-    more valuable first item runs first."""
+    """Fills the budget. Runs with the same number of parts are a group; the group with the most valuable first
+    item runs first."""
     lanes = Lanes(found.budget, found.jobs)
     ends: dict[tuple[str, str, int], float] = {}
-    wide: list[Item] = []
-    beside: list[Item] = []
+    groups: dict[int, list[Item]] = {}
     for item in items:
         run, v = item.run, item.run.variant
-        if run.alone or v.alone:
-            if lanes.take_alone(item.minutes):
-                wide.append(item)
-            else:
-                found.leave(TOO_LONG)
-            continue
         after = ends.get((v.home, v.twice, run.seed))
         if v.twice and not smoke and after is None and reference_of(run, store) is None:
             found.leave("another run is needed first")
-        elif (end := lanes.take(item.minutes, after or 0.0)) is None:
+        elif (end := lanes.take(run.parts, item.minutes, after or 0.0)) is None:
             found.leave(TOO_LONG)
         else:
             ends[v.home, v.name, run.seed] = end
-            beside.append(item)
-    wide_first = wide and (not beside or wide[0].rank <= beside[0].rank)
-    found.items = wide + beside if wide_first else beside + wide
+            groups.setdefault(run.parts, []).append(item)
+    # Of two groups with the same rank, the one that shares the GPU undivided comes last.
+    order = sorted(groups, key=lambda parts: (groups[parts][0].rank, parts == 0))
+    found.items = [item for parts in order for item in groups[parts]]
     found.minutes = lanes.minutes
     return found

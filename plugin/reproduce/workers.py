@@ -1,7 +1,7 @@
 """Performs many runs, one by one in this process or several at once in worker processes.
 
 Several processes on one GPU help if a single run leaves it idle (short sequences, small batches): the host work
-of one overlaps with the kernels of another.
+of one overlaps with the kernels of another. A run that fills the GPU is alone, or has a fixed part of it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
 from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -28,6 +30,9 @@ from .store import Store
 
 Done = Callable[[Run, Outcome], None]
 GPU_JOBS = 4
+PERCENTAGE = (
+    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"  # the part of the GPU that a process gets under MPS
+)
 _stop: Any = None  # in a worker: the event that stops all runs
 
 
@@ -38,7 +43,8 @@ def runs_of(chosen: Sequence[Experiment], seeds: range | None) -> list[Run]:
         for seed in seeds or range(1, experiment.seeds + 1):
             for variant in experiment.variants:
                 key = (variant.home, variant.name, seed)
-                found.setdefault(key, Run(variant, seed, experiment.smoke))
+                parts = int(variant.alone)
+                found.setdefault(key, Run(variant, seed, experiment.smoke, parts=parts))
     return list(found.values())
 
 
@@ -48,8 +54,7 @@ def default_jobs(gpu: bool, count: int) -> int:
 
 
 class Queue:
-    """Runs in order. A run limited by another's updates waits for that one, and a run that must be alone waits
-    until nothing else runs."""
+    """Runs in order. A run limited by another's updates waits for that one."""
 
     def __init__(self, runs: Sequence[Run], store: Store) -> None:
         self.waiting = [run for run in runs if not finished(run, store)]
@@ -65,8 +70,6 @@ class Queue:
         return None
 
     def _may_start(self, run: Run) -> bool:
-        if self.running and (_alone(run) or _alone(self.running[0])):
-            return False
         if not run.variant.twice:
             return True
         reference = replace(run, variant=replace(run.variant, name=run.variant.twice))
@@ -81,16 +84,19 @@ class Queue:
         return run.variant.home, run.variant.name, run.seed
 
 
-def _alone(run: Run) -> bool:
-    return run.alone or run.variant.alone
+def divides_gpu() -> bool:
+    """Whether NVIDIA MPS runs, so that processes can have parts of the GPU."""
+    return Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"), "control").exists()
 
 
 def perform_all(
     runs: Sequence[Run], conditions: Conditions, jobs: int, done: Done, say: Say = print
 ) -> bool:
-    """Performs all unfinished runs; returns False if interrupted."""
-    queue = Queue(runs, Store(conditions.results))
+    """Performs all unfinished runs; returns False if interrupted. Neighbours with the same number of parts are
+    performed together."""
+    store = Store(conditions.results)
     if jobs == 1:
+        queue = Queue(runs, store)
         while not over(conditions) and (run := queue.next()) is not None:
             outcome = attempt(run, conditions, say=say)
             queue.ended(run)
@@ -98,7 +104,10 @@ def perform_all(
             if outcome.status == "interrupted":
                 return False
         return True
-    return _in_processes(queue, conditions, jobs, done)
+    for parts, together in groupby(runs, lambda run: run.parts):
+        if not _in_processes(Queue(list(together), store), conditions, jobs, parts, done):
+            return False
+    return True
 
 
 def attempt(
@@ -140,7 +149,8 @@ def threads_each(jobs: int) -> int:
     return max(1, (len(os.sched_getaffinity(0)) if can_say else os.cpu_count() or 1) // jobs)
 
 
-def _in_processes(queue: Queue, conditions: Conditions, jobs: int, done: Done) -> bool:
+def _in_processes(queue: Queue, conditions: Conditions, jobs: int, parts: int, done: Done) -> bool:
+    jobs = parts or jobs
     context = multiprocessing.get_context("spawn")
     event = context.Event()
     threads = threads_each(jobs)
@@ -148,7 +158,7 @@ def _in_processes(queue: Queue, conditions: Conditions, jobs: int, done: Done) -
     with (
         StopRequest() as stop,
         ProcessPoolExecutor(
-            jobs, context, _start_worker, (event, threads, conditions.user_dir)
+            jobs, context, _start_worker, (event, threads, parts, conditions.user_dir)
         ) as pool,
     ):
         while True:
@@ -182,8 +192,9 @@ def _result(future: Future[Outcome]) -> Outcome:
         ) from error
 
 
-def _start_worker(event: Any, threads: int, user_dir: str | None) -> None:
-    """Sets up a worker process: the same plug-ins as in the main process, and a fair share of the cores.
+def _start_worker(event: Any, threads: int, parts: int, user_dir: str | None) -> None:
+    """Sets up a worker process: the same plug-ins as in the main process, and a fair share of the cores and, if
+    it is divided, of the GPU.
 
     Ctrl-C and the closing of a terminal reach all of its processes. They would kill an idle worker, and with it
     the pool and all other runs. So workers ignore these signals and stop when the event is set.
@@ -192,6 +203,8 @@ def _start_worker(event: Any, threads: int, user_dir: str | None) -> None:
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     _stop = event
+    if parts > 1:  # before CUDA starts in this process
+        os.environ[PERCENTAGE] = str(100 // parts)
     load_entry_points()
     if user_dir:
         import_user_dir(user_dir)

@@ -13,10 +13,12 @@ from concurrent.futures import ProcessPoolExecutor
 import pytest
 
 from training.conftest import assert_same, without_time
+from tsm.plugin.reproduce import workers
 from tsm.plugin.reproduce.data import DataRoom
 from tsm.plugin.reproduce.halt import Halt
 from tsm.plugin.reproduce.history import History, first_update, plain, thinned
 from tsm.plugin.reproduce.recipe import Experiment, Metric
+from tsm.plugin.reproduce.recipes.catalogue import experiments
 from tsm.plugin.reproduce.runner import finished, limits, perform
 from tsm.plugin.reproduce.workers import (
     Queue,
@@ -276,12 +278,23 @@ def test_without_the_other_run_nobody_knows_how_long_it_is(room):
     assert perform(run, room.conditions(smoke=True), say=quiet).status == "done"
 
 
-def test_a_timed_run_is_alone(room):
-    timed, other = room.run(alone=True), room.run(name="other")
-    queue = Queue([timed, other], room.store)
-    assert queue.next() == timed and queue.next() is None
-    queue.ended(timed)
-    assert queue.next() == other
+def test_runs_on_parts_of_the_gpu_are_groups(room, monkeypatch):
+    """Each group has as many processes as parts, and the others as many as there are jobs."""
+    groups = []
+
+    def record(queue, conditions, jobs, parts, done):
+        groups.append(([run.seed for run in queue.waiting], jobs, parts))
+        return True
+
+    monkeypatch.setattr(workers, "_in_processes", record)
+    runs = [dataclasses.replace(room.run(s), parts=p) for s, p in ((1, 1), (2, 2), (3, 2), (4, 0))]
+    assert perform_all(runs, room.conditions(), 4, lambda run, outcome: None)
+    assert groups == [([1], 4, 1), ([2, 3], 4, 2), ([4], 4, 0)]
+
+
+def test_a_timed_run_is_alone():
+    timed = [run for run in runs_of(experiments(), None) if run.variant.alone]
+    assert timed and all(run.parts == 1 for run in timed)
 
 
 def test_data_that_is_not_there_is_said(room):
@@ -359,7 +372,7 @@ def test_processes_give_what_one_gives(room):
 @pytest.mark.slow
 def test_an_idle_worker_outlives_ctrl_c():
     context = multiprocessing.get_context("spawn")
-    arguments = (context.Event(), 1, None)
+    arguments = (context.Event(), 1, 4, None)
     with (
         StopRequest(),  # as in perform_all; a worker does not inherit it and starts with Python's own handler
         ProcessPoolExecutor(1, context, _start_worker, arguments) as pool,
@@ -368,6 +381,7 @@ def test_an_idle_worker_outlives_ctrl_c():
         os.kill(worker, signal.SIGINT)
         time.sleep(0.5)  # an ordinary Ctrl-C would have ended the worker by now
         assert pool.submit(os.getpid).result() == worker
+        assert pool.submit(os.getenv, workers.PERCENTAGE).result() == "25"
 
 
 def test_half_a_line_of_a_killed_run_is_dropped(tmp_path):

@@ -20,7 +20,6 @@ from tsm.plugin.reproduce.schedule import (
     schedule,
 )
 from tsm.plugin.reproduce.store import Store, Summary
-from tsm.plugin.reproduce.workers import Queue
 
 ALL = experiments()
 COPY = EXPERIMENTS.get("copy")
@@ -105,10 +104,10 @@ def test_runs_whose_data_is_not_here_are_left(tmp_path):
 
 
 def packed(store, budget, jobs, *items, **more) -> Schedule:
-    """items: (variant, rank, minutes, alone) of runs of the copy experiment."""
+    """items: (variant, rank, minutes, parts) of runs of the copy experiment."""
     made = [
-        Item(Run(COPY.variant(name), 1, {}, alone=alone), rank, minutes)
-        for name, rank, minutes, alone in items
+        Item(Run(COPY.variant(name), 1, {}, parts=parts), rank, minutes)
+        for name, rank, minutes, parts in items
     ]
     return pack(made, store, Schedule(budget, jobs), **more)
 
@@ -116,26 +115,26 @@ def packed(store, budget, jobs, *items, **more) -> Schedule:
 def test_small_runs_lie_beside_each_other_and_wide_ones_alone(tmp_path):
     store = Store(tmp_path)
     items = (
-        ("plstm-200", 1, 4.0, False),
-        ("plstm-500", 1, 3.0, True),
-        ("plstm-1000", 2, 4.0, False),
-        ("plstm-200-float32", 3, 2.0, False),
+        ("plstm-200", 1, 4.0, 0),
+        ("plstm-500", 1, 3.0, 1),
+        ("plstm-1000", 2, 4.0, 0),
+        ("plstm-200-float32", 3, 2.0, 0),
     )
     found = packed(store, 7.0, 2, *items)
     assert [item.rank for item in found.items] == [1, 1, 2] and found.minutes == 7
-    assert found.items[0].run.alone, "of two groups with the same rank the wide one"
+    assert found.items[0].run.parts == 1, "of two groups with the same rank the wide one"
     assert found.left == {"too long": 1}
     assert len(packed(store, 9.0, 2, *items).items) == 4
     assert len(packed(store, 7.0, 3, *items).items) == 4
     assert [item.rank for item in packed(store, 7.0, 1, *items).items] == [1, 1]
     assert packed(store, 1.0, 2, *items).items == []
-    small_first = packed(store, 9.0, 2, items[0], ("plstm-500", 2, 3.0, True))
-    assert not small_first.items[0].run.alone
+    small_first = packed(store, 9.0, 2, items[0], ("plstm-500", 2, 3.0, 1))
+    assert small_first.items[0].run.parts == 0
 
 
 def test_twice_comes_after_the_other(tmp_path):
     store = Store(tmp_path)
-    first, second = ("plstm-200", 1, 4.0, False), ("lstm-200", 1, 4.0, False)
+    first, second = ("plstm-200", 1, 4.0, 0), ("lstm-200", 1, 4.0, 0)
     assert packed(store, 8.0, 2, first, second).minutes == 8
     assert packed(store, 7.0, 2, first, second).left == {"too long": 1}
     assert packed(store, 8.0, 2, second).left == {"another run is needed first": 1}
@@ -144,10 +143,27 @@ def test_twice_comes_after_the_other(tmp_path):
     assert packed(store, 7.0, 2, second).minutes == 4
 
 
-def test_a_run_ends_after_its_own_epochs_and_may_be_alone(room):
-    run = replace(room.run(), epochs=1, alone=True)
-    queue = Queue([run, room.run(name="other")], room.store)
-    assert queue.next() == run and queue.next() is None
+def test_runs_on_parts_of_the_gpu_share_their_lanes_only(tmp_path):
+    halves = [(f"plstm-{name}", 1, 4.0, 2) for name in ("200", "500", "1000")]
+    found = packed(Store(tmp_path), 12.0, 4, *halves, ("plstm-200-float32", 2, 3.0, 0))
+    assert found.minutes == 4 + 4 + 3 and "2 at once" in found.text()
+    assert [item.run.parts for item in found.items] == [2, 2, 2, 0]
+    assert packed(Store(tmp_path), 7.0, 4, *halves).left == {"too long": 1}
+
+
+def test_without_a_divided_gpu_such_runs_are_alone(tmp_path):
+    room = DataRoom(tmp_path / "data", small=True)
+    images = EXPERIMENTS.get("psmnist-pl")
+    most = {v.name: images.worth_of(v).parts for v in images.variants}
+    assert max(most.values()) > 1
+    for divides in (False, True):
+        made = schedule([images], range(1, 2), Store(tmp_path), room, 99, 4, divides=divides)
+        parts = {run.variant.name: run.parts for run in made.runs}
+        assert parts == (most if divides else dict.fromkeys(most, 1))
+
+
+def test_a_run_ends_after_its_own_epochs(room):
+    run = replace(room.run(), epochs=1)
     found = perform(run, room.conditions(epochs=3), say=lambda text: None).summary
     assert found.epochs == 1 and not found.complete
     assert flags_of(run, room.conditions(epochs=3)) == ("--epochs", "1")

@@ -148,7 +148,7 @@ register(
         pairs=tuple((plstm.name, lstm.name) for lstm, plstm in PTB_VARIANTS),
         figure="curves",
         smoke=SMOKE,
-        worth={"*": Worth(5, 1.2, wide=True)},
+        worth={"*": Worth(5, 1.2, parts=1)},
         notes=(
             "The paper does not say whether the state is carried from one segment to the next. The gap "
             "between its lengths 150 and 500 suggests that it is reset, and the published layer restarts its "
@@ -177,7 +177,7 @@ register(
         pairs=tuple((plstm.name, lstm.name) for lstm, plstm in TUNED),
         figure="curves",
         smoke=SMOKE,
-        worth={"6-gram": Worth(1, 0.5), "*": Worth(3, 1.2, wide=True)},
+        worth={"6-gram": Worth(1, 0.5), "*": Worth(3, 1.2, parts=1)},
         notes=(
             "The protocol of Chandar et al. gives fewer bits here than they report, so the pipeline is not at "
             "fault. An embedding drawn from N(0, 1) instead of one-hot characters has the largest single "
@@ -230,7 +230,7 @@ register(
         pairs=(("plstm", "lstm"),),
         figure="curves",
         smoke={**SMOKE, "validate_interval_updates": 0},
-        worth={"*": Worth(9, 4, wide=True)},
+        worth={"*": Worth(9, 4, parts=1)},
     )
 )
 

@@ -117,10 +117,10 @@ RECIPE = (
     "back-propagation (random), AR 2, TAR 1 (Merity et al. 2018)."
 )
 WORTH = {  # 95 epochs are enough to tell two models apart
-    "baseline": Worth(1, 4.5, wide=True, enough=95),
-    "multi-timescale": Worth(1, 4.5, wide=True, enough=95),
-    "*-frozen": Worth(5, 5.2, wide=True, enough=95),
-    "*": Worth(7, 5.2, wide=True, enough=95),
+    "baseline": Worth(1, 4.5, parts=1, enough=95),
+    "multi-timescale": Worth(1, 4.5, parts=1, enough=95),
+    "*-frozen": Worth(5, 5.2, parts=1, enough=95),
+    "*": Worth(7, 5.2, parts=1, enough=95),
 }
 NOTE = (
     "Published rows with trained recurrent weights come from MTS table 3 and Merity et al. Those with "
@@ -176,7 +176,7 @@ register(
         (PERPLEXITY, *BINS),
         figure="log_curves",
         smoke=SMOKE,
-        worth={"*": Worth(3, 19, wide=True)},  # 23.5 minutes if it has to start from the beginning
+        worth={"*": Worth(3, 19, parts=1)},  # 23.5 minutes if it has to start from the beginning
     )
 )
 register(
@@ -190,7 +190,7 @@ register(
         pairs=(("multi-timescale", "baseline"),),
         figure="log_curves",
         smoke=SMOKE,
-        worth={"*": Worth(6, 6, wide=True, enough=95)},
+        worth={"*": Worth(6, 6, parts=1, enough=95)},
         notes=(NOTE,),
     )
 )
@@ -206,7 +206,7 @@ register(
         seeds=3,
         pairs=tuple((v.name, "multi-timescale") for v in SWEEP),
         smoke=SMOKE,
-        worth={"*": Worth(7, 5.2, wide=True, enough=95)},
+        worth={"*": Worth(7, 5.2, parts=1, enough=95)},
     )
 )
 register(
@@ -222,7 +222,7 @@ register(
         seeds=3,
         figure="log_curves",
         smoke=SMOKE,
-        worth={"*": Worth(3, 4.5, wide=True, enough=95)},
+        worth={"*": Worth(3, 4.5, parts=1, enough=95)},
     )
 )
 register(
