@@ -9,6 +9,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from ..plugin.common.processor import cpuinfo, processor
+
 
 def machine() -> dict[str, Any]:
     """Processor, the instruction set in use, versions, and the load before the run."""
@@ -26,18 +28,14 @@ def machine() -> dict[str, Any]:
     }
 
 
-def processor() -> str:
-    return _cpuinfo("model name") or platform.processor() or platform.machine()
-
-
 def multiplies_bfloat16() -> bool:
     """Whether the processor has bfloat16 instructions; without them torch's matrix products are very slow."""
-    flags = f"{_cpuinfo('flags')} {_cpuinfo('Features')}".split()
+    flags = f"{cpuinfo('flags')} {cpuinfo('Features')}".split()
     return not {"amx_bf16", "avx512_bf16", "bf16"}.isdisjoint(flags)
 
 
 def has_amx() -> bool:
-    return "amx_bf16" in _cpuinfo("flags").split()
+    return "amx_bf16" in cpuinfo("flags").split()
 
 
 def gpu_driver() -> str | None:
@@ -48,17 +46,6 @@ def gpu_driver() -> str | None:
         return None
     found = re.search(r"\d+\.\d+(\.\d+)?", said)
     return found[0] if found else None
-
-
-def _cpuinfo(field: str) -> str:
-    """A field of the first processor in /proc/cpuinfo; "" if it is missing."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.partition(":")[0].strip() == field:
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return ""
 
 
 def installed(package: str) -> str | None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import statistics
 import sys
 import time
@@ -28,6 +27,7 @@ from torch import Tensor
 
 from tsm.plugin.cells import get_cell, list_cells
 from tsm.plugin.command.flags import integer, sizes
+from tsm.plugin.common.processor import processor
 from tsm.plugin.layers import Recurrent
 from tsm.plugin.layers.choose import choose
 
@@ -217,7 +217,7 @@ def main(argv: list[str] | None = None) -> int:
     torch.set_num_threads(args.threads)
     dtype = getattr(torch, args.dtype)
     machine = {
-        "processor": platform.processor() or platform.machine(),
+        "processor": processor(),
         "torch": torch.__version__,
         "threads": args.threads,
         "dtype": args.dtype,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import re
 import shutil
 import subprocess
@@ -15,6 +14,8 @@ import sys
 import time
 from datetime import datetime, timezone
 from pathlib import Path
+
+from tsm.plugin.common.processor import processor
 
 ROOT = Path(__file__).parents[1]
 RECORD = Path(__file__).with_suffix(".json")
@@ -47,13 +48,6 @@ ATTACKS = {
 }
 
 
-def processor() -> str:
-    """The processor's name and its number of cores."""
-    info = Path("/proc/cpuinfo")
-    found = re.search(r"model name\s*: (.+)", info.read_text()) if info.exists() else None
-    return f"{found[1] if found else platform.machine()}, {os.cpu_count()} cores"
-
-
 def output_of(*command: str) -> str:
     return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
 
@@ -84,7 +78,7 @@ def attack(name: str, commit: str) -> dict[str, object]:
         "seconds": round(time.monotonic() - begin),
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "commit": commit,
-        "machine": processor(),
+        "machine": f"{processor()}, {os.cpu_count()} cores",
     }
 
 
