@@ -50,7 +50,7 @@ SMALL = 64  # units of the layers that are also timed in float32
 SHARED = 227 * 1024  # bytes for U in one multiprocessor
 CLUSTER = 16  # blocks
 WAITS = {"cluster": 0.43, "grid": 1.4}
-"""Microseconds for one exchange of h or dz, measured on an H200 (docs/internals/kernels_measured.md)."""
+"""Microseconds for one exchange of h or dz, measured on an H200 (docs/internals/measured_recurrence.md)."""
 LAUNCHES = 4  # of a step without a team
 
 

@@ -2,7 +2,8 @@
 //
 // Tiles 0 and 1 hold sums, tile 2 the activations of a block of inputs, tile 3 its weights; the
 // other four are unused. Tile registers are renamed, so a load need not wait for the previous
-// product. This hardly helps while the other hyperthread is busy (docs/internals/cpu_speed.md).
+// product. This hardly helps while the other hyperthread is busy
+// (docs/internals/measured_cpu_products.md).
 //
 // A tile row is one row of activations or, for weights, the four-byte groups of 16 outputs. Each
 // row of sums is computed on its own, so the bits are the same for any number of rows.

@@ -5,7 +5,7 @@
 // 5 rows or more, the multiply-adds of rows 0, 3 and 6 read their activations with an embedded
 // broadcast. That takes more loads, and pays off only if the address has no index register. Both
 // tiles have the same number of instructions per multiply-add, but 9 x 3 reads a third less of the
-// matrix (docs/internals/cpu_speed.md).
+// matrix (docs/internals/measured_cpu_tiles.md).
 #pragma once
 #include "kernels/cpu/product/matrix.h"
 
