@@ -3,7 +3,7 @@
     python -m tsm.benchmarks.plans_cuda --cells plstm --best 40 --json plans.json
 
 Times are microseconds per step of the kernel alone, forward or backward, in replays of a CUDA graph. Use this
-script to fit the planner's weights (cpp/src/kernels/cuda/train/plan.cc) to another device.
+script to fit the planner's weights (cpp/src/kernels/cuda/train/teams/plan_estimate.cc) to another device.
 """
 
 from __future__ import annotations

@@ -118,7 +118,9 @@ tsm_compile_per_isa(tsm_kernels cpp/src/kernels/cpu/stream/isa_stream.cc)
 
 add_library(tsm_training STATIC EXCLUDE_FROM_ALL
   cpp/src/kernels/cpu/train/layer.cc
-  cpp/src/kernels/cuda/train/plan.cc)
+  cpp/src/kernels/cuda/train/teams/plan.cc
+  cpp/src/kernels/cuda/train/teams/plan_estimate.cc
+  cpp/src/kernels/cuda/train/teams/plan_fit.cc)
 target_link_libraries(tsm_training PUBLIC tsm_kernels)
 tsm_compile_per_isa(tsm_training cpp/src/kernels/cpu/train/isa_train.cc)
 if(TSM_WITH_CUDA)
@@ -126,8 +128,9 @@ if(TSM_WITH_CUDA)
     cpp/src/kernels/cuda/nru/nru.cu
     cpp/src/kernels/cuda/train/cross_entropy.cu
     cpp/src/kernels/cuda/train/products.cu
-    cpp/src/kernels/cuda/train/recurrence.cu
-    cpp/src/kernels/cuda/train/steps.cc
+    cpp/src/kernels/cuda/train/run/plans.cu
+    cpp/src/kernels/cuda/train/run/recurrence.cu
+    cpp/src/kernels/cuda/train/steps/steps.cc
     cpp/src/kernels/cuda/train/strided_copies.cu)
   target_compile_definitions(tsm_training PUBLIC TSM_WITH_CUDA)
   target_link_libraries(tsm_training PUBLIC ${CMAKE_DL_LIBS})
@@ -138,9 +141,9 @@ if(TSM_WITH_CUDA)
   file(STRINGS cpp/src/cells/generated/all.h cells REGEX "^#include \"cells/")
   foreach(line IN LISTS cells)
     string(REGEX REPLACE ".*generated/(.+)\\.h.*" "\\1" cell "${line}")
-    configure_file(cpp/src/kernels/cuda/train/cell.cu.in ${tsm_generated}/train_${cell}.cu @ONLY)
+    configure_file(cpp/src/kernels/cuda/train/teams/cell.cu.in ${tsm_generated}/train_${cell}.cu @ONLY)
     target_sources(tsm_train_cuda PRIVATE ${tsm_generated}/train_${cell}.cu)
-    configure_file(cpp/src/kernels/cuda/train/steps_cell.cu.in ${tsm_generated}/steps_${cell}.cu @ONLY)
+    configure_file(cpp/src/kernels/cuda/train/steps/cell.cu.in ${tsm_generated}/steps_${cell}.cu @ONLY)
     target_sources(tsm_steps_cuda PRIVATE ${tsm_generated}/steps_${cell}.cu)
   endforeach()
   # Flush denormals (numbers below 1e-38) to 0, even in float32 training: gradients are sums of much

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "kernels/cuda/train/plan.h"
+#include "kernels/cuda/train/teams/plan.h"
 #include "support/check.h"
 
 using namespace tsm::team;

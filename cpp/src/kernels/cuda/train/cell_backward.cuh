@@ -3,7 +3,6 @@
 #pragma once
 #include "kernels/cuda/cell_step.cuh"
 #include "kernels/cuda/train/operands.cuh"
-#include "kernels/cuda/train/plan.h"
 
 namespace tsm::team {
 
@@ -14,9 +13,11 @@ struct Sizes {
   static constexpr int G = Cell::kGates, S = Cell::kStates, K = Cell::kVectors, Q = Cell::kPrepared;
   static constexpr int kK = K > 0 ? K : 1, kQ = Q > 0 ? Q : 1;
   static constexpr int kC = Cell::kConstants > 0 ? Cell::kConstants : 1;
-  TSM_HOST_DEVICE static constexpr bool reads(int state) { return (Cell::kReads >> state) & 1u; }
+  __host__ __device__ static constexpr bool reads(int state) {
+    return (Cell::kReads >> state) & 1u;
+  }
   // The number of states before this one that the cell reads.
-  TSM_HOST_DEVICE static constexpr int place(int state) {
+  __host__ __device__ static constexpr int place(int state) {
     int before = 0;
 #pragma unroll
     for (int i = 0; i < S; ++i) before += i < state && reads(i);

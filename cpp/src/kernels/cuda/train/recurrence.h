@@ -1,5 +1,5 @@
 // The fused recurrence on a GPU, for training: the whole sequence in one launch, with U on the
-// chip, or step by step (plan.h says which).
+// chip (teams/), or step by step (steps/). run/ says which, and implements this file.
 //
 // The arguments are those of kernels/recurrence.h; all arrays except `constants` are on the device.
 // D is bfloat16 or float, states are float. Differences: z is D; H is a multiple of 8 and arrays

@@ -1,8 +1,8 @@
-// The interface between recurrence.cu, which plans, and the files with the kernels of one cell
+// The interface between run/, which plans and launches, and the files with the kernels of one cell
 // each.
 #pragma once
-#include "kernels/cuda/train/plan.h"
 #include "kernels/cuda/train/recurrence.h"
+#include "kernels/cuda/train/teams/plan.h"
 
 namespace tsm {
 

@@ -1,4 +1,4 @@
-#include "kernels/cuda/train/steps.h"
+#include "kernels/cuda/train/steps/steps.h"
 
 #include <algorithm>
 #include <type_traits>

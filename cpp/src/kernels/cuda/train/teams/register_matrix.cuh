@@ -7,8 +7,8 @@
 #pragma once
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/train/operands.cuh"
-#include "kernels/cuda/train/plan.h"
-#include "kernels/cuda/train/predicated.cuh"
+#include "kernels/cuda/train/teams/plan.h"
+#include "kernels/cuda/train/teams/predicated.cuh"
 
 namespace tsm::team {
 

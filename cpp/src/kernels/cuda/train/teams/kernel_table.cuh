@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "kernels/cuda/check.h"
-#include "kernels/cuda/train/register_kernels.cuh"
-#include "kernels/cuda/train/team_kernels.cuh"
+#include "kernels/cuda/train/teams/register_kernels.cuh"
+#include "kernels/cuda/train/teams/team_kernels.cuh"
 
 namespace tsm::team {
 

@@ -11,7 +11,7 @@
 #pragma once
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/train/operands.cuh"
-#include "kernels/cuda/train/plan.h"
+#include "kernels/cuda/train/teams/plan.h"
 
 namespace tsm::team {
 

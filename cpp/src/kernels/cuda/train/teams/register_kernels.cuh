@@ -7,8 +7,8 @@
 // use the same counter as a load, and would then wait for that load as well.
 #pragma once
 #include "kernels/cuda/train/cell_backward.cuh"
-#include "kernels/cuda/train/launch.h"
-#include "kernels/cuda/train/register_matrix.cuh"
+#include "kernels/cuda/train/teams/launch.h"
+#include "kernels/cuda/train/teams/register_matrix.cuh"
 
 namespace tsm::team {
 

@@ -2,8 +2,8 @@
 // (team_member.cuh).
 #pragma once
 #include "kernels/cuda/train/cell_backward.cuh"
-#include "kernels/cuda/train/launch.h"
-#include "kernels/cuda/train/team_member.cuh"
+#include "kernels/cuda/train/teams/launch.h"
+#include "kernels/cuda/train/teams/team_member.cuh"
 
 namespace tsm::team {
 

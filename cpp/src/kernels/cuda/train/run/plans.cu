@@ -2,17 +2,15 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <tuple>
 
 #include "cells/generated/all.h"
 #include "core/error.h"
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/device_guard.h"
-#include "kernels/cuda/train/launch.h"
 #include "kernels/cuda/train/products.h"
 #include "kernels/cuda/train/recurrence.h"
-#include "kernels/cuda/train/steps.h"
+#include "kernels/cuda/train/run/plans.h"
 
 namespace tsm {
 
@@ -26,19 +24,6 @@ namespace {
 
 using team::Exchange;
 using team::Plan;
-
-struct Kernels : CellKernels {
-  CellStepKernels steps;
-};
-
-const Kernels& kernels_named(const std::string& cell) {
-#define TSM_ENTRY(cell) {cells::cell::kName, {recurrence_cuda_##cell(), steps_cuda_##cell()}},
-  static const std::map<std::string, Kernels> all = {TSM_FOR_EACH_CELL(TSM_ENTRY)};
-#undef TSM_ENTRY
-  const auto found = all.find(cell);
-  require(found != all.end(), "cell '" + cell + "' is not compiled in");
-  return found->second;
-}
 
 // The device that plans are made for, if not the real one. Tests change it while nothing else runs.
 std::string& pretended_device() {
@@ -89,11 +74,6 @@ Plan made_plan(int at, const CellKernels& kernels, const team::LayerShape& layer
     plan = team::plan_for(device, layer);
   }
   return plan;
-}
-
-int bytes_of(DType dtype) {
-  require(dtype != DType::kFloat64, "dtype float64 has no kernel on cuda");
-  return dtype == DType::kFloat32 ? 4 : 2;
 }
 
 // The plans in use. Each is made once.
@@ -161,101 +141,31 @@ std::string in_words(const Plan& p) {
          n(p.shared_bytes >> 10);
 }
 
-// Launches the teams of a plan over all rows of the batch.
-template <class Args>
-void run_teams(const Args& args, const RecurrenceSetup& setup, const Plan& plan,
-               void (*kernel)(const TeamLaunch<Args>&), void* workspace, uintptr_t stream) {
-  char* matrix = static_cast<char*>(workspace);
-  char* exchange = matrix + plan.matrix_bytes();
-  auto* counters = reinterpret_cast<uint32_t*>(exchange + plan.exchange_bytes());
-  for (int64_t row = 0; row < setup.B; row += int64_t(plan.teams) * plan.rows) {
-    if (plan.marked)
-      cuda::check(
-          cudaMemsetAsync(exchange, 0xff, size_t(plan.exchange_bytes()), cudaStream_t(stream)),
-          "marking x as unwritten");
-    else if (plan.exchange == Exchange::kGrid)
-      cuda::check(cudaMemsetAsync(counters, 0, size_t(plan.counter_bytes()), cudaStream_t(stream)),
-                  "clearing counters");
-    kernel({plan, args, setup.pitch, setup.y_step, row, matrix, exchange, counters, stream});
-  }
-}
-
 }  // namespace
 
-int cuda_device_count() {
-  int count = 0;
-  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+const Kernels& kernels_named(const std::string& cell) {
+#define TSM_ENTRY(cell) {cells::cell::kName, {recurrence_cuda_##cell(), steps_cuda_##cell()}},
+  static const std::map<std::string, Kernels> all = {TSM_FOR_EACH_CELL(TSM_ENTRY)};
+#undef TSM_ENTRY
+  const auto found = all.find(cell);
+  require(found != all.end(), "cell '" + cell + "' is not compiled in");
+  return found->second;
 }
 
-struct RecurrenceCuda::Prepared {
-  const RecurrenceSetup setup;
-  const Kernels& kernels;
-  Plan plan{};
-  std::optional<Steps> steps;  // without teams
-
-  explicit Prepared(const RecurrenceSetup& s) : setup(s), kernels(kernels_named(s.cell)) {
-    require(s.H % 8 == 0, "H is not a multiple of 8");
-    require(s.y_step % 2 == 0 && (s.backward || s.y_step >= s.H),
-            "y's steps are odd, or less than H");
-    if (s.has_u) {
-      plan =
-          plans().of(s.device, kernels, {s.B, s.H, kernels.gates, s.backward, bytes_of(s.dtype)});
-      require(plan.members > 0,
-              "U does not fit on the chip and cublasLt is not loaded, or there is no code for the "
-              "device");
-    }
-    if (!s.has_u || plan.exchange == Exchange::kSteps) {
-      const cuda::DeviceGuard guard(s.device);
-      steps.emplace(kernels.steps, s);
-    }
-  }
-
-  template <class Args>
-  void check(const Args& args) const {
-    const auto [B, T, H, _] = args.shape;
-    require(B == setup.B && H == setup.H && setup.pitch >= T, "another shape than that set up");
-    require((args.weight_h != nullptr) == setup.has_u, "weight_h is missing, or not set up");
-  }
-};
-
-void on_device(int device, const std::function<void()>& work) {
-  const cuda::DeviceGuard guard(device);
-  work();
+team::LayerShape layer_shape(const CellKernels& kernels, DType dtype, int64_t B, int64_t H,
+                             bool backward) {
+  require(dtype != DType::kFloat64, "dtype float64 has no kernel on cuda");
+  return {B, H, kernels.gates, backward, dtype == DType::kFloat32 ? 4 : 2};
 }
 
-RecurrenceCuda::RecurrenceCuda(const RecurrenceSetup& setup)
-    : prepared_(std::make_unique<const Prepared>(setup)) {}
-RecurrenceCuda::~RecurrenceCuda() = default;
-
-int64_t RecurrenceCuda::workspace() const {
-  const Prepared& p = *prepared_;
-  if (p.steps) return p.steps->workspace();
-  return p.plan.matrix_bytes() + p.plan.exchange_bytes() + p.plan.counter_bytes();
-}
-
-void RecurrenceCuda::forward(const RecurrenceForward& args, void* workspace,
-                             uintptr_t stream) const {
-  const Prepared& p = *prepared_;
-  p.check(args);
-  require((args.z != nullptr) == p.setup.keeps_z, "z is missing, or not set up");
-  if (args.shape.B == 0) return;
-  if (p.steps) return p.steps->forward(args, workspace, stream);
-  run_teams(args, p.setup, p.plan, p.kernels.forward, workspace, stream);
-}
-
-void RecurrenceCuda::backward(const RecurrenceBackward& args, void* workspace,
-                              uintptr_t stream) const {
-  const Prepared& p = *prepared_;
-  p.check(args);
-  if (args.shape.B == 0) return;
-  if (p.steps) return p.steps->backward(args, workspace, stream);
-  run_teams(args, p.setup, p.plan, p.kernels.backward, workspace, stream);
+team::Plan plan_in_use(int device, const CellKernels& kernels, const team::LayerShape& layer) {
+  return plans().of(device, kernels, layer);
 }
 
 PlanInWords recurrence_cuda_plan(const std::string& cell, DType dtype, int device, int64_t B,
                                  int64_t H, bool backward) {
   const CellKernels& kernels = kernels_named(cell);
-  const team::LayerShape layer{B, H, kernels.gates, backward, bytes_of(dtype)};
+  const team::LayerShape layer = layer_shape(kernels, dtype, B, H, backward);
   const Plan plan = plans().of(device, kernels, layer);
   if (plan.members == 0) return {"", 0};
   int clock = 0;  // kHz
@@ -279,7 +189,7 @@ std::string recurrence_cuda_take_plan(const std::string& cell, DType dtype, int 
                                       int64_t H, bool backward, int rank) {
   const CellKernels& kernels = kernels_named(cell);
   const cuda::DeviceGuard guard(device);
-  const team::LayerShape layer{B, H, kernels.gates, backward, bytes_of(dtype)};
+  const team::LayerShape layer = layer_shape(kernels, dtype, B, H, backward);
   const bool steps = rank == -1 && cuda::has_products();
   const Plan plan =
       steps ? team::steps_plan(layer) : team::plan_ranked(describe(device, kernels), layer, rank);
