@@ -196,6 +196,8 @@ class _Backward(NamedTuple):
     dz: int  # bytes; 0: dz overwrites z
     sums: tuple[int, ...]
     scratch: int  # bytes
+    states: View  # of sums
+    vectors: View  # of sums, for each row of the batch
 
 
 def backward(
@@ -217,7 +219,7 @@ def backward(
     """Gradients in the dtypes of the inputs. overwrite: dz may overwrite the saved z."""
     batch, steps, _, hidden = call.shape
     rows, kept = saved
-    device, states = rows.device, len(grad_last)
+    device = rows.device
     expect(rows, "grad_y", grad_y, call.dtype, batch, steps, hidden)
     for grad in grad_last:
         expect(rows, "the gradient of a state", grad, torch.float32, batch, hidden)
@@ -239,9 +241,10 @@ def backward(
     scratch = torch.empty(made.scratch, dtype=torch.uint8, device=device)
     arrays = (rows, kept, dz, *grads, dt, lengths, *found, sums, scratch)
     made.run(tuple([0 if t is None else t.data_ptr() for t in arrays]), current_stream(device))
-    of_vectors = None if vectors is None else sums[states:].sum(1)[:, :hidden].flatten()
+    of_vectors = None if vectors is None else sums.as_strided(*made.vectors).sum(1).flatten()
     grad_x, grad_w, grad_b, grad_u = found
-    return Gradients(grad_x, grad_w, grad_b, grad_u, sums[:states, :, :hidden], of_vectors)
+    of_state = sums.as_strided(*made.states)
+    return Gradients(grad_x, grad_w, grad_b, grad_u, of_state, of_vectors)
 
 
 @lru_cache(KINDS_OF_CALLS)
@@ -326,7 +329,13 @@ def _backward(
     sketch.run_copies()
     bytes_ = 0 if overwrite else z.numel() * z.dtype.itemsize
     return _Backward(
-        sketch.launches.run, gradients, bytes_, tuple(sums.shape), sketch.scratch_bytes
+        sketch.launches.run,
+        gradients,
+        bytes_,
+        tuple(sums.shape),
+        sketch.scratch_bytes,
+        _view(sums[:states, :, :hidden]),
+        _view(sums[states:, :, :hidden]),
     )
 
 
