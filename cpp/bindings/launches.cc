@@ -1,7 +1,10 @@
 // Launches on a GPU that are described once and then run many times, each time on other arrays.
 //
 // A layer's call is a few launches over a dozen arrays. Their shapes and strides, the kernels,
-// plans and products are the same in every call, so only addresses are passed to `run`.
+// plans and products are the same in every call, so only addresses are passed to `run`. Products
+// and the recurrence, which may be hundreds of launches, are replayed as a graph if their addresses
+// come again. Copies are not part of it: only they use x, the weights and their gradients, whose
+// addresses change more often.
 #ifdef TSM_WITH_CUDA
 #include <pybind11/stl.h>
 
@@ -13,10 +16,12 @@
 #include <optional>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "bindings.h"
 #include "core/error.h"
 #include "kernels/cuda/nru/nru.h"
+#include "kernels/cuda/replayed.h"
 #include "kernels/cuda/train/products.h"
 #include "kernels/cuda/train/recurrence.h"
 #include "kernels/cuda/train/strided_copies.h"
@@ -32,13 +37,22 @@ using Place = std::optional<std::pair<size_t, size_t>>;
 
 // The addresses of the arrays of one call.
 struct Arrays {
-  std::array<uintptr_t, 32> address{};
+  cuda::Replayed::Addresses address{};
 
   void* at(const Place& place) const {
     const uintptr_t start = place ? address.at(place->first) : 0;
     return start ? reinterpret_cast<void*>(start + place->second) : nullptr;
   }
 };
+
+// The addresses that Python passes in a tuple or list.
+Arrays arrays_of(const py::sequence& addresses) {
+  Arrays arrays;
+  require(addresses.size() <= arrays.address.size(), "too many arrays");
+  for (size_t i = 0; i < addresses.size(); ++i)
+    arrays.address[i] = py::cast<uintptr_t>(addresses[i]);
+  return arrays;
+}
 
 using Three = std::array<int64_t, 3>;
 // A part of an array: where it begins, whether it is float32 (or else bfloat16), its shape, its
@@ -93,6 +107,25 @@ Place taken(Named& arrays, const char* name) {
   return place;
 }
 
+using Launch = std::function<void(const Arrays&, uintptr_t stream)>;
+
+// Launches that follow each other, all of them copies or none.
+struct Section {
+  std::vector<Launch> launches;
+  std::vector<size_t> used;                  // arrays; may repeat
+  std::unique_ptr<cuda::Replayed> replayed;  // null: copies
+
+  void run(const Arrays& arrays, uintptr_t stream) const {
+    const auto launch_all = [&](uintptr_t on) {
+      for (const Launch& launch : launches) launch(arrays, on);
+    };
+    if (!replayed) return launch_all(stream);
+    cuda::Replayed::Addresses addresses{};
+    for (const size_t i : used) addresses.at(i) = arrays.address.at(i);
+    replayed->run(addresses, stream, launch_all);
+  }
+};
+
 class Launches {
  public:
   explicit Launches(int device) : device_(device) {}
@@ -109,7 +142,7 @@ class Launches {
         described[i] = strided_copy(to, source, fill);
         places[i] = {std::get<0>(to), std::get<0>(source)};
       }
-      launches_.push_back([=](const Arrays& arrays, uintptr_t stream) {
+      section(false).launches.push_back([=](const Arrays& arrays, uintptr_t stream) {
         auto copies = described;
         for (size_t i = 0; i < count; ++i) {
           copies[i].to = arrays.at(places[i].first);
@@ -130,7 +163,7 @@ class Launches {
                                    x_turned, w_turned, kind, kind,   tf32};
     std::shared_ptr<const cuda::Product> made;
     on_device(device_, [&] { made = std::make_shared<const cuda::Product>(shape); });
-    launches_.push_back([=](const Arrays& a, uintptr_t stream) {
+    add({x, w, out, workspace}, [=](const Arrays& a, uintptr_t stream) {
       made->run(a.at(x), a.at(w), nullptr, a.at(out), a.at(workspace), stream);
     });
     return made->workspace();
@@ -151,45 +184,59 @@ class Launches {
                         given("weight_h"), given("z")});
     const RecurrenceShape each{B, T, H, 1};
     if (backward)
-      add(kBackward, &RecurrenceCuda::backward, prepared, each, constants, arrays);
+      add_recurrence(kBackward, &RecurrenceCuda::backward, prepared, each, constants, arrays);
     else
-      add(kForward, &RecurrenceCuda::forward, prepared, each, constants, arrays);
+      add_recurrence(kForward, &RecurrenceCuda::forward, prepared, each, constants, arrays);
     return prepared->workspace();
   }
 
   void run(const py::tuple& addresses, uintptr_t stream) const {
-    Arrays arrays;
-    require(addresses.size() <= arrays.address.size(), "too many arrays");
-    for (size_t i = 0; i < addresses.size(); ++i)
-      arrays.address[i] = py::cast<uintptr_t>(addresses[i]);
+    const Arrays arrays = arrays_of(addresses);
     const py::gil_scoped_release released;
     on_device(device_, [&] {
-      for (const auto& launch : launches_) launch(arrays, stream);
+      for (const Section& each : sections_) each.run(arrays, stream);
     });
   }
 
  private:
+  // The section for the next launch.
+  Section& section(bool replayed) {
+    if (sections_.empty() || bool(sections_.back().replayed) != replayed) {
+      sections_.emplace_back();
+      if (replayed) sections_.back().replayed = std::make_unique<cuda::Replayed>();
+    }
+    return sections_.back();
+  }
+
+  void add(const std::vector<Place>& places, Launch launch) {
+    Section& to = section(true);
+    for (const Place& place : places)
+      if (place) to.used.push_back(place->first);
+    to.launches.push_back(std::move(launch));
+  }
+
   template <class Args, size_t N>
-  void add(const Field<Args> (&all)[N],
-           void (RecurrenceCuda::*run)(const Args&, void*, uintptr_t) const,
-           const std::shared_ptr<const RecurrenceCuda>& prepared, const RecurrenceShape& shape,
-           const std::vector<double>& constants, Named arrays) {
+  void add_recurrence(const Field<Args> (&all)[N],
+                      void (RecurrenceCuda::*run)(const Args&, void*, uintptr_t) const,
+                      const std::shared_ptr<const RecurrenceCuda>& prepared,
+                      const RecurrenceShape& shape, const std::vector<double>& constants,
+                      Named arrays) {
     const Field<Args>* const fields = all;
-    std::array<Place, N> places;
-    for (size_t i = 0; i < N; ++i) places[i] = taken(arrays, fields[i].name);
-    const Place workspace = taken(arrays, "workspace");
+    std::vector<Place> places;
+    for (const Field<Args>& field : all) places.push_back(taken(arrays, field.name));
+    places.push_back(taken(arrays, "workspace"));
     if (!arrays.empty()) throw py::type_error("unknown array '" + arrays.begin()->first + "'");
-    launches_.push_back([=](const Arrays& a, uintptr_t stream) {
+    add(places, [=](const Arrays& a, uintptr_t stream) {
       Args args{};
       args.shape = shape;
       args.constants = constants.data();
       for (size_t i = 0; i < N; ++i) fields[i].set(args, a.at(places[i]));
-      (*prepared.*run)(args, a.at(workspace), stream);
+      (*prepared.*run)(args, a.at(places[N]), stream);
     });
   }
 
   const int device_;
-  std::vector<std::function<void(const Arrays&, uintptr_t)>> launches_;
+  std::vector<Section> sections_;
 };
 
 // The recurrence of nru, in one direction.
@@ -203,16 +250,20 @@ class Nru {
     on_device(device_, [&] { prepared_.emplace(sizes, dtype_named(dtype), tf32, backward); });
   }
   int64_t workspace() const { return prepared_->workspace(); }
-  void run(const std::vector<uintptr_t>& addresses, uintptr_t stream) const {
+  void run(const py::list& addresses, uintptr_t stream) {
+    const Arrays given = arrays_of(addresses);
     std::vector<void*> arrays;
-    for (const uintptr_t address : addresses) arrays.push_back(reinterpret_cast<void*>(address));
+    for (size_t i = 0; i < addresses.size(); ++i) arrays.push_back(given.at({{i, 0}}));
     const py::gil_scoped_release released;
-    on_device(device_, [&] { prepared_->run(arrays, stream); });
+    on_device(device_, [&] {
+      replayed_.run(given.address, stream, [&](uintptr_t on) { prepared_->run(arrays, on); });
+    });
   }
 
  private:
   const int device_;
   std::optional<const NruCuda> prepared_;
+  cuda::Replayed replayed_;
 };
 
 }  // namespace
@@ -235,6 +286,11 @@ void bind_launches(py::module_& m) {
            arg("device"), arg("dtype"), arg("shape"), arg("tf32"), arg("backward"))
       .def_property_readonly("workspace", &Nru::workspace)
       .def("run", &Nru::run);
+  m.def("cuda_replay_from", &cuda::replay_from, named, arg("launches"));
+  m.def("cuda_replays", [] {
+    const cuda::Replays all = cuda::replays();
+    return std::pair(all.graphs, all.calls);
+  });
 }
 
 }  // namespace tsm::bindings

@@ -125,6 +125,7 @@ target_link_libraries(tsm_training PUBLIC tsm_kernels)
 tsm_compile_per_isa(tsm_training cpp/src/kernels/cpu/train/isa_train.cc)
 if(TSM_WITH_CUDA)
   target_sources(tsm_training PRIVATE
+    cpp/src/kernels/cuda/replayed.cu
     cpp/src/kernels/cuda/nru/nru.cu
     cpp/src/kernels/cuda/train/cross_entropy.cu
     cpp/src/kernels/cuda/train/products.cu

@@ -78,8 +78,9 @@ if(NOT TSM_SANITIZE)  # sanitizers have symbols and a malloc of their own, which
     tsm_test(faults/out_of_memory_cuda tsm_engine GPU)
     target_sources(test_out_of_memory_cuda PRIVATE $<TARGET_OBJECTS:tsm_c_api>)
     target_include_directories(test_out_of_memory_cuda PRIVATE cpp/include)
+    tsm_test(faults/replayed_cuda "tsm_training;CUDA::cudart_static" GPU)
     tsm_test(faults/training_memory_cuda "tsm_training;CUDA::cudart_static" GPU)
-    foreach(test out_of_memory_cuda training_memory_cuda)
+    foreach(test out_of_memory_cuda replayed_cuda training_memory_cuda)
       foreach(function aligned_alloc posix_memalign cudaMalloc cudaFree cudaMallocHost cudaFreeHost
           cudaStreamCreateWithFlags cudaStreamDestroy cudaGraphInstantiate cudaGraphExecDestroy)
         target_link_options(test_${test} PRIVATE LINKER:--wrap=${function})

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <vector>
 
-#include "engine/cuda/graph.h"
+#include "engine/cuda/graphs.h"
 #include "engine/cuda/memory.h"
 #include "kernels/cuda/stream/stream.h"
 
