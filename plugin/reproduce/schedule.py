@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from .claims import SEEDS
 from .data import DataRoom, NoData
 from .paired import mean_and_error
 from .recipe import EXPERIMENTS, Experiment, Worth
@@ -18,6 +19,7 @@ from .runner import Run, finished, lacks_analyses, reference_of
 from .store import Store, Summary
 from .workers import runs_of
 
+LATER = 5  # added to the rank of seeds that the rules for verdicts do not need
 MEASURING = 0.5  # minutes for the start of a run and for its final measurements
 SMOKE = 0.05  # minutes per tiny run
 TOO_LONG = "too long"
@@ -92,7 +94,8 @@ def _items(
             parts = run.parts or (worth.parts if divides else min(worth.parts, 1))
             planned = replace(run, epochs=worth.enough or None, parts=parts)
             minutes = SMOKE if smoke else estimate(planned, worth, store)
-            items.append(Item(planned, worth.rank, minutes))
+            rank = worth.rank + (LATER if run.seed > SEEDS else 0)
+            items.append(Item(planned, rank, minutes))
     return sorted(items, key=lambda item: (item.rank, item.run.seed))
 
 

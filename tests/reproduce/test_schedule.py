@@ -97,6 +97,14 @@ def test_runs_older_than_their_analyses_are_done_again(tmp_path):
     assert finished(Run(gates, 1, {}), store)
 
 
+def test_seeds_that_no_verdict_needs_come_later(tmp_path):
+    brackets, room = EXPERIMENTS.get("dyck2"), DataRoom(tmp_path / "data", small=True)
+    found = schedule([brackets], None, Store(tmp_path), room, 10**6, 1)
+    ranks = {item.run.seed: item.rank for item in found.items}
+    assert len(ranks) == brackets.seeds > 3
+    assert max(ranks[seed] for seed in (1, 2, 3)) < min(ranks[seed] for seed in ranks if seed > 3)
+
+
 def test_runs_whose_data_is_not_here_are_left(tmp_path):
     found = schedule(ALL, range(1, 2), Store(tmp_path), DataRoom(tmp_path, tmp_path), 10**6, 4)
     assert found.runs and not any(run.variant.data for run in found.runs)

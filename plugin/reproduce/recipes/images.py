@@ -137,8 +137,8 @@ for task, title in NAMES.items():
             figure="curves",
             smoke=SMOKE,
             worth={
-                "*-256": Worth(2 if task == "psmnist" else 8, 3.1, parts=4, enough=50),
-                "*-512": Worth(2 if task == "psmnist" else 8, 4.8, parts=2, enough=50),
+                "*-256": Worth(2 if task == "psmnist" else 5, 3.1, parts=4, enough=50),
+                "*-512": Worth(2 if task == "psmnist" else 5, 4.8, parts=2, enough=50),
             },
             notes=("The paper reports three runs that converged; here every seed counts.",),
         )
@@ -155,8 +155,11 @@ for task, title in NAMES.items():
             pairs=(("fast_lstm", "sigmoid"),),
             figure="curves",
             smoke=SMOKE,
-            # With this recipe sigmoid stays two points below the paper's number, so it comes last.
-            worth={"nru": Worth(9, 25, parts=1), "*": Worth(8, 9, parts=2)},
+            # With this recipe sigmoid stays two points below the paper's number; so first other settings.
+            worth={
+                "nru": Worth(9, 25, parts=1),
+                "*": Worth(5 if task == "psmnist" else 8, 4.8, parts=2, enough=50),
+            },
             notes=(UNLIMITED,),
         )
     )

@@ -66,7 +66,7 @@ register(
             "dyck_test": 20,
             "validate_interval": 1,
         },
-        worth={"*": Worth(2, 10, enough=1000)},
+        worth={"*": Worth(2, 10, enough=700)},
     )
 )
 
