@@ -32,11 +32,12 @@ AFTER_CLAIMS = f"""
 Verdicts are computed from the summaries by rules in the recipes. One model is ahead of another if the 95%
 interval of the mean difference (Student's t) over their common seeds does not contain 0; otherwise that
 evidence is undecided. If a run did not reach a level, both runs of its seed are compared over the updates that
-both made, so slow runs are not left out: the difference is "below" or "above" the one shown, and a bound never
-decides against its own direction; it is "unknown" and counts as 0 if neither reached the level. A run that
-diverged counts up to then, with its best checkpoint. A value counts if it lies within its limits for all seeds;
-a run decides that only at its end, or with as many epochs as the recipe calls enough. With fewer than {SEEDS}
-seeds a claim stays open, unless its rule accepts fewer. *In part* means that some of the listed evidence holds.
+it made (the shorter run, if neither did), so slow runs are not left out: the difference is "below" or "above"
+the one shown, and a bound never decides against its own direction; it is "unknown" and counts as 0 if neither
+was there by then. A run that diverged counts up to then, with its best checkpoint. Differences also count
+between shortened runs; the evidence says so. A value counts if it lies within its limits for all seeds; a run
+decides that only at its end, or with as many epochs as the recipe calls enough. With fewer than {SEEDS} seeds a
+claim stays open, unless its rule accepts fewer. *In part* means that some of the listed evidence holds.
 """
 
 

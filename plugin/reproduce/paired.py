@@ -1,9 +1,9 @@
 """Two variants compared seed by seed, and two word models sequence by sequence.
 
 The updates until a level are known only for runs that reached it. If a run did not, both runs of its seed are
-compared over the updates that both made, and a run below the level counts with all of them. So slow runs are
-not left out, and the difference is a lower bound, or 0 if neither reached the level: then nothing is known. A
-run that diverged was followed until then.
+compared over the updates that it made, or if neither did, over those of the shorter run; a run that was below
+the level until then counts with all of them. So slow runs are not left out. The true difference has the same
+sign and is larger; if it is 0 here, nothing is known. A run that diverged was followed until then.
 
 Paired bootstrap of word models (MTS tables 1 and 3):
 sequences   100 words each of the test text, the same ones for both models
@@ -28,8 +28,8 @@ BITS = "sequence_bits"  # in a summary's details: [bits, words] of every sequenc
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference between two runs with the same seed. bound: if it is only a lower bound, which of them did
-    not reach the level; else empty."""
+    """The difference between two runs with the same seed. bound: if the true one may be larger, which of them
+    did not reach the level; else empty."""
 
     seed: int
     value: float

@@ -47,8 +47,8 @@ class Variant:
     schedule    name of the learning-rate schedule
     goal        training ends when the best checkpoint's metric is as good as this
     twice       another variant of the same home: this one gets at most twice its updates
-    continues   a variant with the same settings and fewer epochs: this one starts from its checkpoint, if there
-                is one
+    continues   a variant with the same settings, whose runs may end earlier: this one starts from its
+                checkpoint, if there is one
     measures    measurements at the end of training (measures.py)
     published   metric key -> number, or words if the paper only has a curve
     spread      metric key -> the deviation or error that the paper gives with its number
