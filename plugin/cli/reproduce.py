@@ -195,8 +195,7 @@ def run_next(args: argparse.Namespace, chosen: list[Experiment]) -> int:
         conditions = replace(conditions, deadline=conditions.deadline - 60 * MEASURING)
     jobs = args.jobs or default_jobs(not conditions.cpu, GPU_JOBS)
     store = Store(conditions.results)
-    divides = jobs > 1 and divides_gpu()
-    budget = args.budget - MEASURING
+    budget, divides = args.budget - MEASURING, divides_gpu()
     plan = schedule(
         chosen, seeds_of(args), store, conditions.data, budget, jobs, args.smoke, divides
     )

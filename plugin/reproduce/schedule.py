@@ -79,19 +79,19 @@ def schedule(
 ) -> Schedule:
     """Schedules the chosen experiments within `budget` minutes. divides: the GPU can be divided into parts."""
     found = Schedule(budget, jobs)
-    items = _items(chosen, seeds, store, smoke, divides)
+    items = _items(chosen, seeds, store, smoke, jobs if divides else 1)
     return pack(_ready(items, data, found), store, found, smoke)
 
 
 def _items(
-    chosen: Sequence[Experiment], seeds: range | None, store: Store, smoke: bool, divides: bool
+    chosen: Sequence[Experiment], seeds: range | None, store: Store, smoke: bool, most: int
 ) -> list[Item]:
-    """All unfinished runs with a rank, the most valuable first."""
+    """All unfinished runs with a rank, the most valuable first. most: parts of the GPU."""
     items = []
     for run in runs_of(chosen, seeds):
         worth = EXPERIMENTS.get(run.variant.home).worth_of(run.variant)
         if worth.rank and not _done(run, worth, store):
-            parts = run.parts or (worth.parts if divides else min(worth.parts, 1))
+            parts = run.parts or min(worth.parts, most)
             planned = replace(run, epochs=worth.enough or None, parts=parts)
             minutes = SMOKE if smoke else estimate(planned, worth, store)
             rank = worth.rank + (LATER if run.seed > SEEDS else 0)

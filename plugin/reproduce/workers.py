@@ -14,7 +14,6 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
-from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -54,7 +53,7 @@ def default_jobs(gpu: bool, count: int) -> int:
 
 
 class Queue:
-    """Runs in order. A run limited by another's updates waits for that one."""
+    """Runs in order. A run waits for the one that limits its updates, and for the one that it continues."""
 
     def __init__(self, runs: Sequence[Run], store: Store) -> None:
         self.waiting = [run for run in runs if not finished(run, store)]
@@ -70,11 +69,11 @@ class Queue:
         return None
 
     def _may_start(self, run: Run) -> bool:
-        if not run.variant.twice:
-            return True
-        reference = replace(run, variant=replace(run.variant, name=run.variant.twice))
-        unfinished = map(self._key, (*self.waiting, *self.running))
-        return self._key(reference) not in unfinished
+        v = run.variant
+        before = {(v.home, v.twice, run.seed)}
+        if v.continues is not None:
+            before.add((v.continues.home, v.continues.name, run.seed))
+        return before.isdisjoint(map(self._key, (*self.waiting, *self.running)))
 
     def ended(self, run: Run) -> None:
         self.running.remove(run)

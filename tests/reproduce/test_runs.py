@@ -158,6 +158,16 @@ def test_a_longer_variant_continues_a_shorter_one(room):
     assert room.store.read(short.variant, 1).epochs == 3
 
 
+def test_a_longer_variant_waits_for_the_shorter_one(room):
+    """It would copy the files of a run that is writing them, or train the same epochs once more."""
+    short, other = room.run(), room.run(seed=2)
+    longer = room.run(home="longer", continues=short.variant)
+    queue = Queue([longer, short, other], room.store)
+    assert [queue.next(), queue.next(), queue.next()] == [short, other, None]
+    queue.ended(short)
+    assert queue.next() == longer
+
+
 def test_a_longer_variant_continues_one_without_a_validation(room, monkeypatch):
     short = room.run()
     with monkeypatch.context() as patch:

@@ -164,10 +164,11 @@ def test_without_a_divided_gpu_such_runs_are_alone(tmp_path):
     images = EXPERIMENTS.get("psmnist-pl")
     most = {v.name: images.worth_of(v).parts for v in images.variants}
     assert max(most.values()) > 1
-    for divides in (False, True):
-        made = schedule([images], range(1, 2), Store(tmp_path), room, 99, 4, divides=divides)
+    for divides, jobs in ((False, 4), (True, 4), (True, 2), (True, 1)):
+        made = schedule([images], range(1, 2), Store(tmp_path), room, 99, jobs, divides=divides)
         parts = {run.variant.name: run.parts for run in made.runs}
-        assert parts == (most if divides else dict.fromkeys(most, 1))
+        limit = jobs if divides else 1
+        assert parts == {name: min(count, limit) for name, count in most.items()}
 
 
 def test_a_run_ends_after_its_own_epochs(room):
