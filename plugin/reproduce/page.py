@@ -8,6 +8,7 @@ from pathlib import Path
 from ..common.atomic import write_bytes
 from .claims import SEEDS, claims_table
 from .figures import drawable, figure_name
+from .paired import ALIKE
 from .recipe import Experiment
 from .rows import counts_of
 from .store import Store
@@ -35,9 +36,10 @@ evidence is undecided. If a run did not reach a level, both runs of its seed are
 it made (the shorter run, if neither did), so slow runs are not left out: the difference is "below" or "above"
 the one shown, and a bound never decides against its own direction; it is "unknown" and counts as 0 if neither
 was there by then. A run that diverged counts up to then, with its best checkpoint. Differences also count
-between shortened runs; the evidence says so. A value counts if it lies within its limits for all seeds; a run
-decides that only at its end, or with as many epochs as the recipe calls enough. With fewer than {SEEDS} seeds a
-claim stays open, unless its rule accepts fewer. *In part* means that some of the listed evidence holds.
+between shortened runs, if the shorter one has at least {ALIKE:.0%} of the other's epochs; the evidence says so.
+A value counts if it lies within its limits for all seeds; a run decides that only at its end, or with as many
+epochs as the recipe calls enough. With fewer than {SEEDS} seeds a claim stays open, unless its rule accepts
+fewer. *In part* means that some of the listed evidence holds.
 """
 
 

@@ -23,6 +23,7 @@ from .quantities import Quantity, value_of
 from .recipe import Metric
 from .store import Summary
 
+ALIKE = 0.9  # runs of about the same length: the shorter one has this part of the other's epochs
 BITS = "sequence_bits"  # in a summary's details: [bits, words] of every sequence
 
 
@@ -39,7 +40,8 @@ class Difference:
 def differences(
     what: Metric | Quantity, first: Sequence[Summary], second: Sequence[Summary]
 ) -> list[Difference]:
-    """a - b for each seed for which both runs tell something."""
+    """a - b for each seed for which both runs tell something. Both must be at their end or about equally long,
+    unless the value is the updates until a level."""
     others = {run.seed: run for run in second}
     pairs = [(run, others[run.seed]) for run in first if run.seed in others]
     return [found for a, b in pairs if (found := _difference(what, a, b)) is not None]
@@ -47,7 +49,7 @@ def differences(
 
 def _difference(what: Metric | Quantity, a: Summary, b: Summary) -> Difference | None:
     seen = [found for run in (a, b) if (found := _seen(run, what)) is not None]
-    if len(seen) < 2:
+    if len(seen) < 2 or not (alike(a, b) or (isinstance(what, Metric) and what.level)):
         return None
     first, second = (value for value, _ in seen)
     end = min(followed for _, followed in seen)
@@ -57,6 +59,11 @@ def _difference(what: Metric | Quantity, a: Summary, b: Summary) -> Difference |
     late = [run.variant for run, when in ((a, first), (b, second)) if when > end]
     who = "neither" if len(late) == 2 else f"{late[0]} not"
     return Difference(a.seed, value, f"{who} within {end:,.0f} updates")
+
+
+def alike(a: Summary, b: Summary) -> bool:
+    """Whether both runs are at their end, or about equally long."""
+    return (a.ended and b.ended) or min(a.epochs, b.epochs) >= ALIKE * max(a.epochs, b.epochs)
 
 
 def _seen(run: Summary, what: Metric | Quantity) -> tuple[float, float] | None:

@@ -1,6 +1,7 @@
 """Two models compared on the same seeds, also if a run did not reach a level, and on the same sequences."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -70,6 +71,20 @@ def test_a_run_that_was_not_measured_says_nothing(metrics):
 def test_other_metrics_have_no_bounds():
     accuracy = Metric("test_accuracy", "accuracy")
     assert not differences(accuracy, [run("a", 30, 50)], [run("b", NEVER, 50)])
+
+
+@pytest.mark.parametrize(
+    ("complete", "epochs", "count"),
+    [(True, 50, 1), (False, 90, 1), (False, 89, 0), (False, 120, 0)],
+)
+def test_runs_of_other_lengths_are_not_compared(complete, epochs, count):
+    """Unless both are at their end, or the value is the time until a level."""
+    whole = replace(run("a", 30, 50), epochs=100.0, of_epochs=100)
+    other = replace(run("b", 40, 50), complete=complete, epochs=float(epochs), of_epochs=500)
+    accuracy = Metric("valid_accuracy", "accuracy")
+    assert len(differences(accuracy, [whole], [other])) == count
+    assert len(differences(accuracy, [other], [whole])) == count
+    assert len(differences(LEVEL, [whole], [other])) == 1
 
 
 def test_bounds_are_shown_seed_by_seed():
