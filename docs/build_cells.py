@@ -112,10 +112,12 @@ NOTES = {
     "the paper's parallel scan is not used.",
     "nru": "M = `memory_size`, k = `heads`. The memory has no forget factor, so the picture shows layers "
     "with random weights on zero input: the distance between two runs whose memories start at distance 1, "
-    "S_n = |m_n - m~_n| / |m_0 - m~_0|. It grows instead of shrinking: nothing bounds the memory, and the "
-    "weights feed it back. So a language model needs `--reset-state`: in a memory that is carried from segment "
-    "to segment, the numbers overflow after some 1,500 steps. On a GPU it trains step by step, with kernels of "
-    "its own; on a CPU as plain PyTorch.",
+    "S_n = |m_n - m~_n| / |m_0 - m~_0|. It grows instead of shrinking, because the weights feed the memory "
+    "back. Only rows that count as 0 limit it, near |m| = 5e4: the authors compute the norm in float32, where "
+    "the fifth powers of such rows overflow. So over some 500 steps and more, training starts with losses in "
+    "the thousands, and learning begins after some hundred updates. A language model needs `--reset-state`: a "
+    "memory that is carried from segment to segment stays that large. On a GPU it trains step by step, with "
+    "kernels of its own; on a CPU as plain PyTorch.",
     "plstm": _POWER,
     "plstm_fast": _POWER,
     "plstm_uncoupled": _POWER,

@@ -4,7 +4,7 @@ An initialiser gives the starting *value* v of a gate as its logit log(v / (1 - 
 activation turns it into a bias, so a fast gate and a sigmoid gate start at the same value.
 
     name             gates       logit of the starting value
-    default          -           none: biases stay U(-1/sqrt H, 1/sqrt H)
+    default          -           none: biases stay U(-1/sqrt n, 1/sqrt n), n = H (nru: n = inputs of the map)
     forget_one       f (r)       1 (Gers et al. 2000); a refine gate starts at logit 0
     chrono           f (i)       log u, u ~ U(1, t_max - 1); i at -log u (Tallec & Ollivier 2018)
     uniform_gate     f (r)       logit(u), u ~ U(1/H, 1 - 1/H); r at the negated logit (Gu et al. 2020)

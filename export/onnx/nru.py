@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...plugin.cells.nru import LEAST_NORM, NORM_ORDER
+from ...plugin.cells.nru import NORM
 from ...plugin.cells.tape.rows import unit_norm_tape
 from .nodes import Graph, tape_nodes
 from .products import Products, spread
@@ -66,7 +66,7 @@ class NruStep:
         outer = graph.add("Mul", [column, row], f"{prefix}_outer")
         shape = (self.options["heads"], self.options["memory_size"])
         flat = self._reshaped(graph, outer, f"{prefix}_flat", shape)
-        tape = unit_norm_tape(NORM_ORDER, LEAST_NORM)
+        tape = unit_norm_tape(*NORM)
         return tape_nodes(graph, tape, {"x": flat}, f"{prefix}_norm_")["y"]
 
     def _reshaped(self, graph: Graph, x: str, output: str, shape: tuple[int, int]) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from ...plugin.cells.nru import LEAST_NORM, NORM_ORDER
+from ...plugin.cells.nru import NORM
 from ...plugin.cells.tape.rows import unit_norm_tape
 from ...plugin.cells.tape.tape import Literal, Ref
 from .source import compiled, node_lines
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def unit_norm_source() -> str:
     """`unit_norm` of plugin/cells/tape/rows.py as a function of torch operations."""
-    tape = unit_norm_tape(NORM_ORDER, LEAST_NORM)
+    tape = unit_norm_tape(*NORM)
 
     def written(ref: Ref) -> str:
         if isinstance(ref, Literal):

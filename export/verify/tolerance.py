@@ -14,7 +14,7 @@ all architectures with random weights, in tsm's runtime, ONNX Runtime and TorchS
 (e + u sqrt(K)) size; for a trained power-law LSTM the factor was 13 in ONNX Runtime and below 1 in the others.
 
 If e exceeds LOST, float32 has diverged from float64, and nothing can be compared any more. This happens in
-cells with unbounded states (`nru`), which also exceed the range of float32; the long stream ends there.
+cells with unbounded states (`nru`), which may also exceed the range of float32; the long stream ends there.
 """
 
 from __future__ import annotations

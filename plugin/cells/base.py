@@ -117,6 +117,13 @@ class Cell(Formula):
         return {"weight_h": (rows, hidden_size)} if rows else {}
 
     @classmethod
+    def fan_in(
+        cls, name: str, input_size: int, hidden_size: int, options: Mapping[str, Any]
+    ) -> int:
+        """n of U(-1/sqrt n, 1/sqrt n), from which a parameter is drawn; H as in torch's recurrent layers."""
+        return hidden_size
+
+    @classmethod
     def gates_of(cls, source: str) -> tuple[str, ...]:
         """The gates that read `source`, "x" or "h": those with rows in weight_x or weight_h."""
         return tuple(gate for gate in cls.gates if cls.reads.get(gate, source) == source)

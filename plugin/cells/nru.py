@@ -16,7 +16,10 @@ from ..common.checks import check_integer
 from .base import CompositeCell, register_cell
 from .tape.rows import unit_norm
 
-NORM_ORDER, LEAST_NORM = 5.0, 1e-12
+NORM = (5.0, 1e-12, 5.0859e7)
+"""Order of the norm, the least divisor, and the norm above which a row counts as 0. Chandar et al. compute the
+norm in float32, where the sum of fifth powers overflows above FLT_MAX^(1/5) = 5.0859e7, and x / inf = 0. This
+limits the memory, which otherwise grows exponentially before it is trained."""
 OUTPUTS = ("alpha", "beta", "write", "erase")
 
 
@@ -26,7 +29,7 @@ class Nru(CompositeCell):
 
     h = relu(norm(W x + U h' + V m' + b)),  norm = layer norm or nothing
     from [h, m']: alpha, beta in R^k; write, erase in R^(k M), each an outer product of two halves of a linear
-    map, in k rows of M, each row divided by its 5-norm
+    map, in k rows of M, each row divided by its 5-norm, or 0 where that exceeds 5.0859e7
     m = m' + mean_k(alpha write - beta erase)
     """
 
@@ -78,6 +81,12 @@ class Nru(CompositeCell):
         return shapes
 
     @classmethod
+    def fan_in(cls, name, input_size, hidden_size, options):
+        """The inputs of its map, as in torch's Linear, which Chandar et al. use."""
+        both = hidden_size + options["memory_size"]
+        return both if name.endswith(OUTPUTS) else input_size + both
+
+    @classmethod
     def combined(cls, ops, w):
         """The four output maps as one product."""
         weight = ops.concat([ops.transpose(w[f"weight_{name}"]) for name in OUTPUTS])
@@ -111,7 +120,7 @@ class Nru(CompositeCell):
             halves = out[..., first : first + 2 * side]
             outer = halves[..., :side, None] * halves[..., None, side:]
             flat = ops.reshape(outer, (*halves.shape[:-1], heads, memory))
-            return unit_norm(ops, flat, NORM_ORDER, LEAST_NORM)
+            return unit_norm(ops, flat, *NORM)
 
         alpha, beta = out[..., :heads, None], out[..., heads : 2 * heads, None]
         change = alpha * rows(2 * heads) - beta * rows(2 * heads + 2 * side)

@@ -65,18 +65,18 @@ def start_value(
     parameter: Tensor,
     cell: type[Cell],
     name: str,
-    hidden_size: int,
+    fan_in: int,
     part: tuple[float, float] | None = None,
 ) -> None:
-    """Fills a parameter from U(-1/sqrt H, 1/sqrt H) or as the cell declares. `part`: start range of a
-    vector."""
+    """Fills a parameter from U(-1/sqrt n, 1/sqrt n), n = `fan_in`, or as the cell declares. `part`: start range
+    of a vector."""
     vector = cell.vectors.get(name.removesuffix("_raw"))
     if name in cell.starts:
         parameter.fill_(cell.starts[name])
     elif vector is not None:
-        parameter.copy_(draw_raw(vector, hidden_size, part))
+        parameter.copy_(draw_raw(vector, parameter.numel(), part))
     else:
-        bound = 1 / math.sqrt(hidden_size)
+        bound = 1 / math.sqrt(fan_in)
         parameter.uniform_(-bound, bound)
 
 

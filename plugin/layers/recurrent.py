@@ -99,10 +99,11 @@ class Recurrent(CellOverTime, nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draws everything from U(-1/sqrt H, 1/sqrt H), then applies the initialiser."""
+        """Draws everything from U(-1/sqrt n, 1/sqrt n), n = `cell.fan_in`, then applies the initialiser."""
+        sizes = self.input_size, self.hidden_size, self.options
         for name, parameter in self.named_parameters():
             part = self.vector_starts.get(name.removesuffix("_raw"))
-            start_value(parameter, self.cell, name, self.hidden_size, part)
+            start_value(parameter, self.cell, name, self.cell.fan_in(name, *sizes), part)
         with torch.device("cpu"):  # so that values can be read whatever the default device is
             biases, frozen = gate_biases(self.cell, self.hidden_size, self.init, self.init_options)
         for gate, bias in biases.items():

@@ -117,11 +117,13 @@ class RNN(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draws from U(-1/sqrt H, 1/sqrt H) in torch's order, then sets the values that the cell and the
-        initialiser prescribe."""
+        """Draws from U(-1/sqrt n, 1/sqrt n), n = `cell.fan_in`, in torch's order, then sets the values that the
+        cell and the initialiser prescribe."""
         for name, parameter in self.named_parameters():
-            plain = name[: name.rindex("_l")]
-            start_value(parameter, self.cell, plain, self.hidden_size)
+            plain, suffix = name[: name.rindex("_l")], name[name.rindex("_l") :]
+            width = getattr(self, f"weight_ih{suffix}").shape[1]
+            fan_in = self.cell.fan_in(plain, width, self.hidden_size, self.over_time.options)
+            start_value(parameter, self.cell, plain, fan_in)
         for suffix in self.suffixes:
             with torch.device("cpu"):
                 biases, frozen = gate_biases(

@@ -278,7 +278,7 @@ def test_below_float32_quality_is_judged(word, format, dtype, run_export, tmp_pa
 
 
 def test_a_model_of_unbounded_cells(tmp_path):
-    """10,000 steps of nru exceed the range of float32, in PyTorch as well."""
+    """Within 10,000 steps, nru in float32 diverges from float64, in PyTorch as well."""
     report = export(small("nru_lm"), tmp_path / "m.tsm")
     assert "compared up to step" in report.checks[-1].note
 

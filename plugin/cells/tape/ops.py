@@ -126,6 +126,10 @@ class NumpyOps(Defined):
     at_least = maximum = staticmethod(np.maximum)
 
     @staticmethod
+    def at_most(x: Array, y: Array) -> Array:
+        return (x <= y).astype(x.dtype)
+
+    @staticmethod
     def row_max(x: Array) -> Array:
         return np.max(x, axis=-1, keepdims=True)
 

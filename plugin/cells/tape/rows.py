@@ -5,6 +5,7 @@ formula over the last axis for a composite cell, written once and recorded like 
 
     abs(x), clip(x, low, high), sinh(x), cosh(x),
     power(x, p), at_least(x, number), maximum(x, y)   element by element
+    at_most(x, y)                                     1 where x <= y, otherwise 0, with derivative 0
     row_max(x), row_sum(x)                            over the last axis, which is kept with size 1
 
 `NumpyOps` and `TorchOps` run a formula; the ONNX and TorchScript writers print its tape.
@@ -18,13 +19,24 @@ from .ops import DEFINED, Array
 from .record import Recorder, Symbol
 from .tape import Literal, Ref, Tape
 
-SIMPLE = ("abs", "clip", "sinh", "cosh", "power", "at_least", "maximum", "row_max", "row_sum")
+SIMPLE = (
+    "abs",
+    "clip",
+    "sinh",
+    "cosh",
+    "power",
+    "at_least",
+    "maximum",
+    "at_most",
+    "row_max",
+    "row_sum",
+)
 SMALLEST = 1e-30
 """The smallest number that a row is divided by, so that a row of zeros stays zero."""
 
 
-def unit_norm(ops, x: Array, order: float, least: float) -> Array:
-    """x / max(|x|_order, least).
+def unit_norm(ops, x: Array, order: float, least: float, greatest: float) -> Array:
+    """x / max(|x|_order, least), or 0 with gradient 0 where |x|_order exceeds `greatest`.
 
     Powers are computed from x / max|x|. Powers of x itself would underflow or overflow a float32 for |x| below
     1e-9 or above 1e7 (order 5). The largest entry of x / max|x| is 1, so the sum of powers is at least 1 unless
@@ -33,7 +45,8 @@ def unit_norm(ops, x: Array, order: float, least: float) -> Array:
     most = ops.at_least(ops.row_max(ops.abs(x)), SMALLEST)
     unit = x / most
     total = ops.at_least(ops.row_sum(ops.power(ops.abs(unit), order)), 1.0)
-    return unit / ops.maximum(ops.power(total, 1 / order), least / most)
+    norm = ops.power(total, 1 / order)  # of unit
+    return unit / ops.maximum(norm, least / most) * ops.at_most(norm, greatest / most)
 
 
 class SimpleRecorder(Recorder):
@@ -45,10 +58,10 @@ class SimpleRecorder(Recorder):
         return super().__getattr__(op)
 
 
-def unit_norm_tape(order: float, least: float) -> Tape:
+def unit_norm_tape(order: float, least: float, greatest: float) -> Tape:
     """`unit_norm` as a program from "x" to "y"."""
     ops = SimpleRecorder()
-    return ops.tape({"y": unit_norm(ops, ops.symbol("x"), order, least)})
+    return ops.tape({"y": unit_norm(ops, ops.symbol("x"), order, least, greatest)})
 
 
 def expanded(tape: Tape) -> Tape:

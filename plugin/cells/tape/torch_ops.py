@@ -54,6 +54,10 @@ class TorchOps(Defined):
         return torch.clamp(x, min=least)
 
     @staticmethod
+    def at_most(x: Tensor, y: Tensor) -> Tensor:
+        return (x <= y).to(x.dtype)
+
+    @staticmethod
     def row_max(x: Tensor) -> Tensor:
         """Only used as a scaling factor that cancels out, so it is not differentiated."""
         return x.detach().amax(dim=-1, keepdim=True)

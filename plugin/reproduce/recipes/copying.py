@@ -162,8 +162,7 @@ register(
             "time they reached 99.5% after 137,632 and 181,424 updates (summaries: commit 41e3ed2); "
             "the table has the second runs, which were also analysed. So rounding alone changes the number "
             "of updates as much as a seed does.",
-            "The memory of `nru` starts by growing to 1e12 or more in a sequence, for the reason given at "
-            "`psmnist-fg`.",
+            "The memory of `nru` starts near 6e4, for the reason given at `psmnist-fg`.",
         ),
     )
 )

@@ -40,16 +40,17 @@ FG: dict[str, tuple[tuple[float, ...], ...]] = {
     "janet": ((98.59, 0.03), (93.85, 0.23), (60.99, 0.51)),
     "nru": ((98.73, 0.27), (94.76, 0.35), (62.32, 0.30)),
 }
-UNLIMITED = (
-    "The memory of nru grows exponentially at the start: in 784 steps to 1e15 or more with 128 units, to 1e10 "
-    "with 512. In the code of Chandar et al. 2019 (github.com/apsarath/NRU) a row's sum of fifth powers "
-    "overflows float32 when its 5-norm exceeds 5e7. Such a row counts as 0, which keeps the memory near 1e5. "
-    "Here the norm does not overflow, and nothing limits the memory."
+LIMITED = (
+    "Before training, the memory of nru grows exponentially, and would reach 1e12 or more in 784 steps with "
+    "128 units, 1e8 with 512. In the code of Chandar et al. 2019 (github.com/apsarath/NRU) a row's sum of "
+    "fifth powers overflows float32 when its 5-norm exceeds 5e7. Such a row counts as 0, there and here, "
+    "which keeps the memory near 5e4. So the loss starts in the thousands. With 128 units it falls to that of "
+    "guessing in the first 200 to 320 updates, and then the cell learns."
 )
 TASKS = ("smnist", "psmnist", "scifar")
 SMALL, SMALL_UNITS = "psmnist-fg-small", 128
 SMALL_MORE: dict[str, dict[str, Any]] = {
-    "nru": {"settings": {"cell_options": "memory_size=64:heads=4"}}
+    "nru": {"settings": {"cell_options": "memory_size=144:heads=4"}}
 }
 # Hypotheses about why `sigmoid` stays below its published accuracy.
 SEARCH = "psmnist-fg-settings"
@@ -157,10 +158,10 @@ for task, title in NAMES.items():
             smoke=SMOKE,
             # With this recipe sigmoid stays two points below the paper's number; so first other settings.
             worth={
-                "nru": Worth(9, 25, parts=1),
+                "nru": Worth(8, 25, parts=1),
                 "*": Worth(5 if task == "psmnist" else 8, 4.8, parts=2, enough=50),
             },
-            notes=(UNLIMITED,),
+            notes=(LIMITED,),
         )
     )
 
@@ -188,7 +189,7 @@ register(
         SMALL,
         "Permuted sequential MNIST, smaller models",
         "FG appendix F.3",
-        f"{RECIPE} {SMALL_UNITS} units (nru: memory of 64), forget gates start at sigmoid(1).",
+        f"{RECIPE} {SMALL_UNITS} units (nru: memory of 144), forget gates start at sigmoid(1).",
         tuple(
             image_variant(
                 SMALL,
@@ -206,14 +207,16 @@ register(
         figure="curves",
         smoke=SMOKE,
         worth={
-            "nru": Worth(9, 8),  # diverges: UNLIMITED says why
+            "nru": Worth(3, 7, enough=30),
             "fast_lstm": Worth(3, 1, enough=30),
             "*": Worth(8, 3),
         },
         notes=(
             "The sizes are our choice, since the appendix with those of the paper was not available. According "
             "to the paper's text, nru is the best of the smaller models on this task.",
-            UNLIMITED,
+            LIMITED,
+            "nru has the memory of `psmnist-fg`. With a memory of 64, whose start is less stable, gradients "
+            "exceeded the range of float32 in two of three trial runs, after 13 and 113 updates.",
         ),
     )
 )

@@ -130,8 +130,7 @@ register(
         notes=(
             "Always answering 1 gives a squared error of .1667. With these settings no gate has learned more "
             "than that when its run ends; the paper's own settings are not known.",
-            "The memory of nru overflows within the first 800 steps, for the reason given at `psmnist-fg`. In "
-            "the code of Chandar et al. 2019 it stays below 1e5.",
+            "The memory of nru starts near 5e4, for the reason given at `psmnist-fg`.",
         ),
     )
 )

@@ -194,6 +194,7 @@ struct Layer {
 
 struct Result {
   Numbers y, h, m;
+  int64_t zero = 0;  // rows whose norm exceeds the limit (of `formula`)
 };
 
 // The formula, one row of the batch after the other.
@@ -236,6 +237,10 @@ Result formula(const Layer& l) {
             norm += std::pow(std::fabs(row.back()), 5);
           }
           norm = std::max(std::pow(norm, 0.2), 1e-12);
+          if (norm > 5.0859e7) {
+            ++r.zero;
+            continue;
+          }
           const double weight = sign * out[size_t(sign > 0 ? k : s.heads + k)] / s.heads;
           for (int j = 0; j < s.M; ++j) m[j] += weight * row[size_t(j)] / norm;
         }
@@ -363,7 +368,8 @@ void check(const Numbers& found, const Numbers& expected, double tolerance) {
   for (size_t i = 0; i < found.size(); ++i) CHECK_CLOSE(found[i], expected[i], tolerance);
 }
 
-void compare(const NruShape& shape, bool layer_norm, bool short_rows, double halves) {
+// Returns the number of rows that count as 0.
+int64_t compare(const NruShape& shape, bool layer_norm, bool short_rows, double halves) {
   Layer l(shape, layer_norm, short_rows, halves);
   std::vector<Numbers> gradients;
   const Result found = run(l, gradients), expected = formula(l);
@@ -385,6 +391,7 @@ void compare(const NruShape& shape, bool layer_norm, bool short_rows, double hal
       CHECK_CLOSE(gradients[n][i], (above - below) / (2 * step), 3e-6);
     }
   }
+  return expected.zero;
 }
 
 }  // namespace
@@ -398,6 +405,15 @@ TEST_CASE("a layer and its gradients") {
 
 TEST_CASE("rows below the least norm are divided by it") {
   compare(NruShape(3, 3, 5, 4, 4, 1), false, false, 3e-7);
+}
+
+TEST_CASE("rows above the greatest norm count as 0") {
+  const NruShape shape(3, 3, 5, 4, 4, 1);
+  const int64_t rows = shape.B * shape.T * 2 * shape.heads;
+  CHECK(compare(shape, false, false, 1e5) == rows);
+  const int64_t some = compare(shape, false, false, 3e3);
+  CHECK(some > 0);
+  CHECK(some < rows);
 }
 
 TEST_CASE("a team of threads") {

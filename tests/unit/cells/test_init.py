@@ -14,6 +14,7 @@ from tsm.plugin.cells.tape.ops import NumpyOps
 from tsm.plugin.cells.tape.tape import Tape
 from tsm.plugin.init import INITIALISERS, inverse_gamma
 from tsm.plugin.layers import Recurrent
+from tsm.plugin.nn import RNN
 
 H = 64
 OPTIONS = {"chrono": {"t_max": 300.0}, "multi_timescale": {"alpha": 0.56}}
@@ -150,6 +151,17 @@ def test_pickled_layers_are_the_same_layer(init):
         with torch.no_grad():
             copy.bias[copy.frozen] += 1
     assert all(torch.equal(value, saved[name]) for name, value in copy.state_dict().items())
+
+
+@pytest.mark.parametrize("make", [Recurrent, RNN])
+def test_nru_starts_like_linear_layers(make):
+    """Each map is drawn from U(-1/sqrt n, 1/sqrt n), n its number of inputs."""
+    layer = make("nru", 100, 128, memory_size=64)
+    for name, parameter in layer.named_parameters():
+        reads_x = not any(map_ in name for map_ in ("alpha", "beta", "write", "erase"))
+        bound = (128 + 64 + 100 * reads_x) ** -0.5
+        largest = parameter.abs().max()
+        assert largest <= bound and (parameter.numel() < 64 or largest > 0.9 * bound), name
 
 
 def test_learned_vectors_start_from_a_range():

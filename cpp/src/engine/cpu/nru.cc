@@ -12,8 +12,8 @@ Aligned<float> copied(const float* values, int64_t count) {
   return copy;
 }
 
-// The outer product of two vectors [side], viewed as k rows of M numbers, with the 5-norm of each
-// row, at least 1e-12.
+// The outer product of two vectors [side], viewed as k rows of M numbers, with the factor of each
+// row: 1 / max(5-norm, 1e-12), or 0 if the norm exceeds 5.0859e7.
 class Rows {
  public:
   Rows(const float* halves, int64_t side, int64_t M)
@@ -23,13 +23,14 @@ class Rows {
     const int64_t flat = row * M_ + column;
     return a_[flat / side_] * b_[flat % side_];
   }
-  double norm(int64_t row) const {
+  double factor(int64_t row) const {
     double sum = 0;
     for (int64_t j = 0; j < M_; ++j) {
       const double x = std::fabs(double(at(row, j)));
       sum += x * x * x * x * x;
     }
-    return std::fmax(std::pow(sum, 0.2), 1e-12);
+    const double norm = std::pow(sum, 0.2);
+    return norm > 5.0859e7 ? 0 : 1 / std::fmax(norm, 1e-12);
   }
 
  private:
@@ -96,8 +97,8 @@ void NruLayer::remember(const float* maps, float* m) const {
   const Rows write(maps + map_at_[kWrite], side_, M_), erase(maps + map_at_[kErase], side_, M_);
   for (int64_t k = 0; k < heads_; ++k) {
     const double share = 1 / double(heads_);
-    const double alpha = share * maps[map_at_[kAlpha] + k] / write.norm(k);
-    const double beta = share * maps[map_at_[kBeta] + k] / erase.norm(k);
+    const double alpha = share * maps[map_at_[kAlpha] + k] * write.factor(k);
+    const double beta = share * maps[map_at_[kBeta] + k] * erase.factor(k);
     for (int64_t j = 0; j < M_; ++j) {
       m[j] += float(alpha * write.at(k, j) - beta * erase.at(k, j));
     }

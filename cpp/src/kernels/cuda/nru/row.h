@@ -58,8 +58,8 @@ struct Entries {
     const Divided flat(first + column, side, inverse);
     return a[flat.quotient] * b[flat.rest];
   }
-  // 1 / max(5-norm, 1e-12); `free`: whether the norm is at least that. As unit_norm in
-  // plugin/cells/tape/rows.py.
+  // 1 / max(5-norm, 1e-12), or 0 if the norm exceeds 5.0859e7; `free`: whether the norm is at least
+  // 1e-12. As unit_norm in plugin/cells/tape/rows.py.
   template <class Lanes>
   TSM_CELL F inverse_norm(const Lanes& lanes, int M, bool& free) const {
     F most = F(1e-30), sum = 0;
@@ -72,7 +72,7 @@ struct Entries {
     }
     const F norm = pow(fmax(lanes.sum(sum), F(1)), F(0.2)), least = F(1e-12) * scale;
     free = norm >= least;
-    return scale / fmax(norm, least);
+    return norm > F(5.0859e7) * scale ? F(0) : scale / fmax(norm, least);
   }
 };
 
@@ -137,6 +137,7 @@ TSM_CELL void memory(const Team& team, const NruForward<D, F>& a, int64_t row, i
 //
 // With y = x / n a row of write, n its norm and d = dm / k: dalpha = <d, y>, and
 // dx = alpha / n (d - dalpha |y|^3 y), or alpha d / n where n is fixed at 1e-12; erase has -beta.
+// A row that counts as 0 has 1 / n = 0.
 template <class Team, class D, class F>
 TSM_CELL void memory(const Team& team, const NruBackward<D, F>& a, int64_t row, int64_t t,
                      F* scratch) {
@@ -174,8 +175,9 @@ TSM_CELL void memory(const Team& team, const NruBackward<D, F>& a, int64_t row, 
   for (int k = warps.group; k < rows; k += warps.groups) {
     const Entries<F> entries(s, out, k);
     F sum = 0;
-    for (int j = warps.lane; j < s.M; j += warps.lanes) sum += dm[j] * entries.at(j);
-    const F dot = warps.sum(sum) * inverses[k] * share;
+    for (int j = warps.lane; j < s.M; j += warps.lanes)
+      sum += dm[j] * (entries.at(j) * inverses[k]);
+    const F dot = warps.sum(sum) * share;
     if (warps.lane > 0) continue;
     dots[k] *= dot;
     dout[k] = D(k < s.heads ? dot : -dot);
