@@ -423,6 +423,30 @@ def cross_entropy_cuda(
     out: int,
     stream: int,
 ) -> None: ...
+def gradient_norm_cuda(
+    *,
+    device: int,
+    gradients: list[int],
+    lengths: list[int],
+    scale: int,
+    limit: float,
+    blocks: int,
+    out: int,
+    stream: int,
+) -> None: ...
+def descend_cuda(
+    *,
+    device: int,
+    weights: list[int],
+    gradients: list[int],
+    averages: list[int],
+    lengths: list[int],
+    factor: int,
+    rate: float,
+    decay: float,
+    share: float,
+    stream: int,
+) -> None: ...
 def has_products() -> bool: ...
 def plan_version() -> int: ...
 def cuda_replay_from(*, launches: int) -> None: ...

@@ -24,6 +24,7 @@
 #include "layer_names.h"
 #ifdef TSM_WITH_CUDA
 #include "kernels/cuda/train/cross_entropy.h"
+#include "kernels/cuda/train/descent.h"
 #include "kernels/cuda/train/products.h"
 #include "kernels/cuda/train/recurrence.h"
 #endif
@@ -199,6 +200,40 @@ void cross_entropy_cuda(const std::string& dtype, int device, int64_t rows, int6
   });
 }
 
+// Without averages: none is kept.
+std::vector<tsm::cuda::TrainedArray> trained_arrays(const std::vector<Address>& weights,
+                                                    const std::vector<Address>& gradients,
+                                                    const std::vector<Address>& averages,
+                                                    const std::vector<int64_t>& lengths) {
+  const size_t count = lengths.size();
+  tsm::require(weights.size() == count && gradients.size() == count &&
+                   (averages.empty() || averages.size() == count),
+               "weights, gradients, averages and lengths differ in number");
+  std::vector<tsm::cuda::TrainedArray> arrays(count);
+  for (size_t i = 0; i < count; ++i)
+    arrays[i] = {at<float>(weights[i]), at<float>(gradients[i]),
+                 averages.empty() ? nullptr : at<float>(averages[i]), lengths[i]};
+  return arrays;
+}
+
+void gradient_norm_cuda(int device, const std::vector<Address>& gradients,
+                        const std::vector<int64_t>& lengths, Address scale, double limit,
+                        int blocks, Address out, uintptr_t stream) {
+  const auto arrays = trained_arrays(gradients, gradients, {}, lengths);
+  tsm::on_device(device, [&] {
+    tsm::cuda::gradient_norm(arrays, at<double>(scale), limit, blocks, at<double>(out), stream);
+  });
+}
+
+void descend_cuda(int device, const std::vector<Address>& weights,
+                  const std::vector<Address>& gradients, const std::vector<Address>& averages,
+                  const std::vector<int64_t>& lengths, Address factor, double rate, double decay,
+                  double share, uintptr_t stream) {
+  const auto arrays = trained_arrays(weights, gradients, averages, lengths);
+  const tsm::cuda::DescentStep step{at<double>(factor), float(rate), float(decay), float(share)};
+  tsm::on_device(device, [&] { tsm::cuda::descend(arrays, step, stream); });
+}
+
 #endif
 
 // Like m.def, for a function with keyword-only arguments: a missing or unknown name raises.
@@ -323,6 +358,11 @@ void bind_training(py::module_& m) {
   define(m, "cross_entropy_cuda", cross_entropy_cuda,
          {"dtype", "device", "rows", "classes", "logits", "target", "log_sums", "grad", "grad_step",
           "out", "stream"});
+  define(m, "gradient_norm_cuda", gradient_norm_cuda,
+         {"device", "gradients", "lengths", "scale", "limit", "blocks", "out", "stream"});
+  define(m, "descend_cuda", descend_cuda,
+         {"device", "weights", "gradients", "averages", "lengths", "factor", "rate", "decay",
+          "share", "stream"});
   m.def("has_products", &tsm::cuda::has_products);
   m.def("plan_version", &tsm::recurrence_cuda_plan_version);
   bind_launches(m);

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from ..layers import descent
+
 
 def scale_gradients(parameters: Iterable[Tensor], scale: Tensor, limit: float = math.inf) -> Tensor:
     """Multiply the gradients by `scale` (float64), and further so that their total norm is at most `limit`;
@@ -24,10 +26,17 @@ def scale_gradients(parameters: Iterable[Tensor], scale: Tensor, limit: float = 
     if limit == math.inf:
         torch._foreach_mul_(gradients, scale.to(gradients[0].dtype))
         return _norm(gradients)
-    norm = _norm(gradients, torch.float64) * scale
-    factor = scale * (limit / (norm + 1e-6)).clamp(max=1.0)
+    norm, factor = norm_and_factor(gradients, scale, limit)
     torch._foreach_mul_(gradients, factor.to(gradients[0].dtype))
     return norm
+
+
+def norm_and_factor(gradients: list[Tensor], scale: Tensor, limit: float) -> Tensor:
+    """float64 [2]: the norm that `scale_gradients` returns, and the factor by which it multiplies."""
+    if descent.has_kernels(gradients):
+        return descent.norm_and_factor(gradients, scale, limit)
+    norm = _norm(gradients, torch.float64) * scale
+    return torch.stack([norm, scale * (limit / (norm + 1e-6)).clamp(max=1.0)])
 
 
 def _norm(gradients: list[Tensor], dtype: torch.dtype | None = None) -> Tensor:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ..criterions import Criterion
 from ..tasks.base import Batch, Task
-from .clipping import scale_gradients
+from .clipping import norm_and_factor, scale_gradients
 from .copies import PendingCopy, to_host
 from .distributed import State, World, stack_rows
 from .evaluate import Values, evaluate, named_loss
@@ -56,7 +56,8 @@ class NotFinite(ArithmeticError):
 
 @dataclass(frozen=True)
 class Reading:
-    """The numbers of an update while they are copied to the host: loss, count, steps, stop request, norm."""
+    """The numbers of an update while they are copied to the host: loss, count, steps, stop request, norm, and
+    the factor if the optimizer multiplies the gradients by it."""
 
     numbers: PendingCopy
     update: int
@@ -94,6 +95,7 @@ class Trainer:
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.rates = [group["lr"] for group in optimizer.param_groups]
         self.takes_dt = takes_dt(model)
+        self.step_multiplies = config.clip_norm > 0 and getattr(optimizer, "takes_factor", False)
         self.graphs = UpdateGraphs(self.compute, self.parameters, progress.note) if graphs else None
         self._unread: deque[Reading] = deque()
         self._stop_agreed = False
@@ -149,13 +151,16 @@ class Trainer:
 
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
             group["lr"] = rate * factor
-        self.optimizer.step()
+        if self.step_multiplies:
+            self.optimizer.step(factor=numbers[5])  # type: ignore[call-overload]
+        else:
+            self.optimizer.step()
         self.optimizer.zero_grad()
         s.update, s.index = s.update + 1, last
 
     def gradient(self, batches: list[Batch]) -> Tensor:
         """Computes the clipped mean gradient of the parameters over the batches; returns the numbers of a
-        `Reading`."""
+        `Reading`. If the step multiplies, the gradients are only sums, and the last number is their factor."""
         numbers = torch.zeros(4, dtype=torch.float64, device=self.world.device)
         for batch in batches:
             if len(batch.x):  # a rank may have no rows in a small batch
@@ -167,7 +172,11 @@ class Trainer:
         self.world.add_up(numbers)
         self.world.share_gradients(self.parameters)
         some = numbers[1].clamp(min=torch.finfo(torch.float32).tiny)  # no targets: gradients of 0
-        norm = scale_gradients(self.parameters, 1 / some, self.config.clip_norm or math.inf)
+        limit = self.config.clip_norm or math.inf
+        if self.step_multiplies:
+            gradients = [p.grad for p in self.parameters if p.grad is not None]
+            return torch.cat([numbers, norm_and_factor(gradients, 1 / some, limit)])
+        norm = scale_gradients(self.parameters, 1 / some, limit)
         return torch.cat([numbers, norm.view(1)])
 
     def compute(self, batch: Batch, state: State | None) -> tuple[Tensor, State | None]:
@@ -189,7 +198,7 @@ class Trainer:
         current one."""
         while len(self._unread) > all_but:
             reading = self._unread.popleft()
-            loss, count, steps, stop, norm = reading.numbers.values()
+            loss, count, steps, stop, norm = reading.numbers.values()[:5]
             if not math.isfinite(loss) or not math.isfinite(norm):
                 raise self.not_finite(_broken(reading, loss, norm))
             self._stop_agreed = self._stop_agreed or stop > 0

@@ -18,6 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..layers import descent
+
 # No momentum. All arguments are required.
 _PLAIN: dict[str, Any] = {"momentum": 0.0, "dampening": 0.0, "nesterov": False}
 _PLAIN |= {"maximize": False, "is_first_step": False}
@@ -64,8 +66,16 @@ class NonMonotonicASGD(AveragingOptimizer):
         self.updates = 0
         self.averaged = 0
 
+    @property
+    def takes_factor(self) -> bool:
+        """Whether all weights are stepped by a kernel, which can multiply the gradients on the way."""
+        return descent.has_kernels([w for group in self.param_groups for w in group["params"]])
+
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+    def step(  # type: ignore[override]
+        self, closure: Callable[[], float] | None = None, factor: Tensor | None = None
+    ) -> float | None:
+        """A step with the gradients times `factor` (float64), which may change the gradients."""
         loss = None if closure is None else closure()
         self.updates += 1
         if self.averaging:
@@ -73,26 +83,35 @@ class NonMonotonicASGD(AveragingOptimizer):
         for group in self.param_groups:
             trained = [w for w in group["params"] if w.grad is not None]
             if trained:
-                self._step(trained, group["lr"], group["weight_decay"])
+                self._step(trained, group["lr"], group["weight_decay"], factor)
         if self.start_update and self.updates >= self.start_update:
             self.averaging = True
         return loss
 
-    def _step(self, trained: list[Tensor], lr: float, decay: float) -> None:
-        """Updates all weights of a group in a few launches."""
+    def _step(self, trained: list[Tensor], lr: float, decay: float, factor: Tensor | None) -> None:
+        """Updates all weights of a group, in one launch or a few."""
         steps = [w.grad for w in trained if w.grad is not None]
+        averages = self._averages(trained) if self.averaging else []
+        share = 1 / self.averaged if averages else 0.0
+        if descent.has_kernels([*trained, *steps, *averages]):
+            descent.descend(trained, steps, averages, factor, lr, decay, share)
+            return
+        if factor is not None:
+            torch._foreach_mul_(steps, factor.to(steps[0].dtype))
         # torch's fused step reads memory in order, whatever the strides: on a CPU it does not check them.
         if all(t.is_contiguous() and t.dtype == torch.float32 for t in (*trained, *steps)):
             torch._fused_sgd_(trained, steps, [], weight_decay=decay, lr=lr, **_PLAIN)
         else:
             steps = list(torch._foreach_add(steps, trained, alpha=decay))
             torch._foreach_add_(trained, steps, alpha=-lr)
-        if self.averaging:
-            for w in trained:
-                if "average" not in self.state[w]:
-                    self.state[w]["average"] = torch.zeros_like(w)
-            averages = [self.state[w]["average"] for w in trained]
-            torch._foreach_lerp_(averages, trained, 1 / self.averaged)
+        if averages:
+            torch._foreach_lerp_(averages, trained, share)
+
+    def _averages(self, trained: list[Tensor]) -> list[Tensor]:
+        for w in trained:
+            if "average" not in self.state[w]:
+                self.state[w]["average"] = torch.zeros_like(w)
+        return [self.state[w]["average"] for w in trained]
 
     def on_validation(self, loss: float) -> bool:
         before = self.losses[: -self.nonmono]

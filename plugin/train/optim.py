@@ -4,7 +4,8 @@
     def adam(groups, lr, config): return torch.optim.Adam(groups, lr=lr, ...)
 
 The loop sets the learning rate of every update (schedule times the batch's scale), so an optimizer
-needs no schedule of its own.
+needs no schedule of its own. `step()` finds the clipped mean gradient in p.grad. If the optimizer has a true
+`takes_factor`, it may get the sum instead, and the number to multiply it by: `step(factor=...)`.
 """
 
 from __future__ import annotations

@@ -14,10 +14,11 @@ from tsm.plugin.criterions import CRITERIONS
 from tsm.plugin.tasks.base import Batch
 from tsm.plugin.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from tsm.plugin.train.loop import Trainer
+from tsm.plugin.train.nt_asgd import NonMonotonicASGD
 from tsm.plugin.train.objective import objective
 from tsm.plugin.train.state import TrainState
 
-from .conftest import TINY, assert_same, shape_of_log
+from .conftest import TINY, assert_same, shape_of_log, without_time
 
 
 def curve(runs, name, flags, base=TINY, event="train"):
@@ -271,6 +272,25 @@ def test_infinite_gradient_stops_too(runs, monkeypatch, capsys):
 AWD = "--arch {} --emsize 10 --nhid 12 --nlayers 3 --optimizer nt_asgd --lr 5 --clip .25 "
 AWD += "--weight-decay 1.2e-6 --random-bptt --alpha 2 --beta 1 --dropout .4 --dropouth .25 "
 AWD += "--dropouti .4 --dropoute .1 --wdrop .5"
+
+
+@pytest.mark.parametrize("flags", ["", "--update-freq 2", "--clip 0"])
+def test_an_optimizer_that_multiplies_the_gradients_itself(runs, monkeypatch, flags):
+    """The same training whether the loop or the step multiplies; without clipping the loop always does."""
+    flags = f"{AWD.format('awd_lstm_lm')} --max-update 12 --asgd-start 4 {flags}"
+    assert runs("loop", flags) == 0
+    monkeypatch.setattr(NonMonotonicASGD, "takes_factor", True)
+    factors = []
+    step = NonMonotonicASGD._step
+
+    def spy(self, trained, lr, decay, factor):
+        factors.append(factor)
+        return step(self, trained, lr, decay, factor)
+
+    monkeypatch.setattr(NonMonotonicASGD, "_step", spy)
+    assert runs("step", flags) == 0
+    assert len(factors) == 12 and all((f is None) == ("--clip 0" in flags) for f in factors)
+    assert_same(without_time(runs.checkpoint("step")), without_time(runs.checkpoint("loop")))
 
 
 def test_awd_recipe_with_every_regulariser(runs):

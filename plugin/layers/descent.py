@@ -1,0 +1,81 @@
+"""The end of an update in two launches on a GPU: the norm of all gradients, and a step of gradient descent.
+
+torch's operations (scale, decay and step, average) are a pass over the weights or gradients each, and read and
+write half as many bytes again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from .core import _core, address
+from .layer_cuda import current_stream, why_not
+
+BLOCKS = 2048
+"""Thread blocks that compute a norm, at most. Each keeps one sum."""
+
+
+def has_kernels(arrays: Sequence[Tensor]) -> bool:
+    """Whether the kernels below accept these arrays: float32, contiguous, on one GPU."""
+    return (
+        bool(arrays)
+        and _compiled(arrays[0].device)
+        and all(
+            t.dtype == torch.float32 and t.is_contiguous() and t.device == arrays[0].device
+            for t in arrays
+        )
+    )
+
+
+@lru_cache
+def _compiled(device: torch.device) -> bool:
+    return device.type == "cuda" and _core is not None and not why_not(torch.float32, device)
+
+
+def norm_and_factor(gradients: Sequence[Tensor], scale: Tensor, limit: float) -> Tensor:
+    """float64 [2]: the norm of all gradients times `scale`, summed in float64, and the factor by which to
+    multiply them, so that they are scaled and their norm is at most `limit`."""
+    device = gradients[0].device
+    scale = scale.to(device, torch.float64)
+    out = torch.zeros(2 + BLOCKS, dtype=torch.float64, device=device)
+    _core.gradient_norm_cuda(
+        device=gradients[0].get_device(),
+        gradients=[address(g) for g in gradients],
+        lengths=[g.numel() for g in gradients],
+        scale=address(scale),
+        limit=limit,
+        blocks=BLOCKS,
+        out=address(out),
+        stream=current_stream(device),
+    )
+    return out[:2]
+
+
+def descend(
+    weights: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    averages: Sequence[Tensor],
+    factor: Tensor | None,
+    rate: float,
+    decay: float,
+    share: float,
+) -> None:
+    """w -= rate (factor g + decay w), then a += share (w - a) if there are averages. factor: a float64 number
+    on the GPU; None: 1."""
+    _core.descend_cuda(
+        device=weights[0].get_device(),
+        weights=[address(w) for w in weights],
+        gradients=[address(g) for g in gradients],
+        averages=[address(a) for a in averages],
+        lengths=[w.numel() for w in weights],
+        factor=address(factor),
+        rate=rate,
+        decay=decay,
+        share=share,
+        stream=current_stream(weights[0].device),
+    )
+    torch.autograd.graph.increment_version([*weights, *averages])
