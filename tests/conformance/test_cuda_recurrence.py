@@ -248,6 +248,23 @@ def test_like_another_device(other_device, name, dtype, shape):
     check_all(get_cell(name), shape, dtype)
 
 
+# Parts of a 9.0: what a process sees of a GPU that NVIDIA MPS or MIG divides.
+PARTS = ["9.0,82", "9.0,74", "9.0,60", "9.0,33"]
+
+
+@pytest.mark.parametrize("shape", [*OTHERS, (20, 7, 400)], ids=str)
+@pytest.mark.parametrize("name", ["janet", "plstm", "lstm", "lstm_refine"])  # 2 to 5 gates
+@pytest.mark.parametrize("like", PARTS)
+def test_on_a_part_of_the_device(like, name, shape):
+    if "bulk copies" not in _core.recurrence_cuda_path(device=0):
+        pytest.skip("only a device of compute capability 9.0 can be like one")
+    _core.recurrence_cuda_pretend(like=like)
+    try:
+        check_all(get_cell(name), shape, "bfloat16")
+    finally:
+        _core.recurrence_cuda_pretend(like="")
+
+
 def test_other_devices_have_grids(other_device):
     """The tests above would also pass if all of them ran step by step."""
     plans = [words for shape in OTHERS for words in plans_of("plstm", "bfloat16", shape)]
