@@ -10,13 +10,12 @@ import argparse
 import json
 import re
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from tsm.benchmarks.train_cuda import RIVALS, SHAPES
-from tsm.plugin.reproduce.claims import OPEN, claims_table
+from tsm.plugin.reproduce.claims import OPEN, VERDICTS, claims_judged
 from tsm.plugin.reproduce.recipes.catalogue import experiments
 from tsm.plugin.reproduce.store import Store
 
@@ -117,18 +116,17 @@ def _compared(name: str, rival: float, ours: float) -> list[str]:
 
 
 def claims() -> str:
-    """The claims with at least one measurement, and the total number of claims."""
+    """The claims that have a verdict, by verdict, and how many are open."""
     experiments()  # registers them
-    head, rule, *rows = claims_table(Store(ROOT / "results"))
-    verdicts = Counter(row.split(" | ")[2] for row in rows)
-    counted = ", ".join(f"{number} {verdict}" for verdict, number in verdicts.most_common()[::-1])
-    decided = [row for row in rows if row.split(" | ")[2] != OPEN]
-    begun = [row for row in rows if row not in decided and re.search(r"\d seed", row)]
-    rest = len(rows) - len(decided) - len(begun)
-    closing = (
-        f"Of {len(rows)} claims: {counted}. {rest} of the open ones have no comparable runs yet."
-    )
-    return "\n".join([head, rule, *decided, *begun, "", closing])
+    found = claims_judged(Store(ROOT / "results"))
+    lines = [
+        [verdict, claim, paper]
+        for wanted in VERDICTS
+        for claim, paper, verdict, _ in found
+        if verdict == wanted != OPEN
+    ]
+    closing = f"The other {len(found) - len(lines)} of {len(found)} claims are open."
+    return f"{_table(['verdict', 'claim', 'paper'], lines)}\n\n{closing}"
 
 
 TABLES: dict[str, Callable[[], str]] = {

@@ -11,23 +11,27 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from .paired import Difference, bounds, differences, mean_and_error, shown
 from .quantities import Quantity, value_of
 from .recipe import EXPERIMENTS, Metric, Variant
+from .rows import span
 from .store import Store, Summary
 
 SEEDS = 3  # with fewer seeds a rule stays open
 OPEN, HOLDS, FAILS = "open", "holds", "fails"
 PAPERS = ("PL", "FG", "MTS")  # the order of the table
+VERDICTS = ("reproduced", "in part", "not reproduced", OPEN)
 
 
 @dataclass(frozen=True)
 class Judged:
-    """OPEN, HOLDS or FAILS, with a phrase that says why."""
+    """OPEN, HOLDS or FAILS, with a phrase that says why. remarks: what was measured, and how."""
 
     state: str
     phrase: str
+    remarks: str = ""
 
 
 Rule = Callable[[Store], Judged]
@@ -54,17 +58,17 @@ class Ahead:
         if not found:
             common = {run.seed for run in runs[0]} & {run.seed for run in runs[1]}
             lacking = f"no seed of {len(common)} has {what.label} in both"
-            return Judged(OPEN, f"{name}: {lacking if common else 'no common runs'}")
+            return Judged(OPEN, name, lacking if common else "no common runs")
         used = {one.seed for one in found}
         short = _short([run for run in (*runs[0], *runs[1]) if run.seed in used])
         text = f"{name}: {shown(found, what)}"
-        text += f" ({what.label}, {_count(len(found))}{short}{bounds(found)})"
+        remarks = f"{what.label}, {_count(len(found))}{short}{bounds(found)}"
         if len(found) < self.seeds:
-            return Judged(OPEN, text)
+            return Judged(OPEN, text, remarks)
         side = decided(found)
         if not side:
-            return Judged(OPEN, f"{text}, undecided")
-        return Judged(HOLDS if (side < 0) is self.less else FAILS, text)
+            return Judged(OPEN, f"{text}, undecided", remarks)
+        return Judged(HOLDS if (side < 0) is self.less else FAILS, text, remarks)
 
 
 def decided(found: Sequence[Difference]) -> int:
@@ -93,18 +97,18 @@ class Between:
         known = [(run, value) for run, value in found if value is not None]
         if not known:
             missing = "analysed" if isinstance(what, Quantity) else "run"
-            return Judged(OPEN, f"{self.variant}: not {missing}")
-        listed = ", ".join(what.show(value) for _, value in known)
-        text = f"{self.variant}: {what.label} {listed}{_short([run for run, _ in known])}"
+            return Judged(OPEN, self.variant, f"not {missing}")
+        text = f"{self.variant}: " + ", ".join(what.show(value) for _, value in known)
+        remarks = f"{what.label}, {_count(len(known))}{_short([run for run, _ in known])}"
         if len(known) < self.seeds:
-            return Judged(OPEN, f"{text} ({_count(len(known))})")
+            return Judged(OPEN, text, remarks)
         worth = EXPERIMENTS.get(variant.home).worth_of(variant)
         final = [value for run, value in known if run.ended or worth.is_enough(run.epochs)]
         if not all(self.low <= value <= self.high for value in final):
-            return Judged(FAILS, text)
+            return Judged(FAILS, text, remarks)
         if len(final) < len(known):
-            return Judged(OPEN, f"{text}, undecided")
-        return Judged(HOLDS, text)
+            return Judged(OPEN, f"{text}, undecided", remarks)
+        return Judged(HOLDS, text, remarks)
 
 
 @dataclass(frozen=True)
@@ -118,13 +122,22 @@ class Claim:
     def verdict(self, store: Store) -> tuple[str, str]:
         """(verdict, why)."""
         judged = [rule(store) for rule in self.rules]
-        why = "; ".join(one.phrase for one in judged) or "no rule tests it yet"
+        why = in_words(judged) or "no rule tests it yet"
         states = {one.state for one in judged}
         if states == {HOLDS}:
             return "reproduced", why
         if FAILS in states:
             return ("in part" if HOLDS in states else "not reproduced"), why
         return OPEN, why
+
+
+def in_words(judged: Sequence[Judged]) -> str:
+    """All phrases; neighbours with the same remarks share them."""
+    parts = []
+    for remarks, group in groupby(judged, key=lambda one: one.remarks):
+        phrases = "; ".join(one.phrase for one in group)
+        parts.append(f"{phrases} ({remarks})" if remarks else phrases)
+    return "; ".join(parts)
 
 
 CLAIMS: list[Claim] = []
@@ -141,13 +154,15 @@ def quantile(freedom: int) -> float:
     return float(t.ppf(0.975, freedom))
 
 
+def claims_judged(store: Store) -> list[tuple[str, str, str, str]]:
+    """(claim, paper, verdict, evidence), by paper and section."""
+    return [(c.text, c.source, *c.verdict(store)) for c in sorted(CLAIMS, key=_place)]
+
+
 def claims_table(store: Store) -> list[str]:
     """The table of claims at the top of the page."""
     lines = ["| claim | paper | verdict | evidence |", "|---|---|---|---|"]
-    for claim in sorted(CLAIMS, key=_place):
-        verdict, why = claim.verdict(store)
-        lines.append(f"| {claim.text} | {claim.source} | {verdict} | {why} |")
-    return lines
+    return lines + [f"| {' | '.join(row)} |" for row in claims_judged(store)]
 
 
 def _place(claim: Claim) -> tuple[int, str, str]:
@@ -172,7 +187,8 @@ def _variant(home: str, name: str) -> Variant:
 
 def _short(runs: Sequence[Summary]) -> str:
     """Remarks if runs were shorter than their recipe prescribes, or diverged."""
-    text = "" if all(run.ended for run in runs) else ", shortened"
+    lengths = span([run.epochs for run in runs], ",.0f")
+    text = "" if all(run.ended for run in runs) else f", shortened: {lengths} epochs"
     diverged = sum(run.diverged for run in runs)
     return text + (f", {diverged} of {len(runs)} runs diverged" if diverged else "")
 

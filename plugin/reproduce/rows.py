@@ -126,11 +126,12 @@ def _epochs(runs: Sequence[Summary]) -> str:
         return NOTHING
     if any(run.of_updates for run in runs):
         done, wanted = [run.updates for run in runs], [run.of_updates for run in runs]
-        return f"{_span(done, ',')} of {_span(wanted, ',')} updates"
-    return f"{_span([run.epochs for run in runs], '.4g')} of {runs[0].of_epochs}"
+        return f"{span(done, ',')} of {span(wanted, ',')} updates"
+    return f"{span([run.epochs for run in runs], '.4g')} of {runs[0].of_epochs}"
 
 
-def _span(numbers: Sequence[float], form: str) -> str:
+def span(numbers: Sequence[float], form: str) -> str:
+    """The least and the greatest number, or one if they look alike."""
     low, high = f"{min(numbers):{form}}", f"{max(numbers):{form}}"
     return low if low == high else f"{low} to {high}"
 

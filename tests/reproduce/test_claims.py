@@ -13,11 +13,13 @@ from tsm.plugin.reproduce.claims import (
     OPEN,
     PAPERS,
     SEEDS,
+    VERDICTS,
     Ahead,
     Between,
     Claim,
     Judged,
     claims_table,
+    in_words,
 )
 from tsm.plugin.reproduce.recipe import EXPERIMENTS
 from tsm.plugin.reproduce.recipes.catalogue import experiments
@@ -42,23 +44,22 @@ def put(store: Store, variant: str, *accuracies: float, complete: bool = True) -
 
 def test_ahead_needs_runs_seeds_and_an_interval_without_zero(store):
     rule = Ahead(HOME, A, B)
-    assert rule(store) == Judged(OPEN, f"{A} - {B}: no common runs")
+    assert rule(store) == Judged(OPEN, f"{A} - {B}", "no common runs")
     put(store, B, 0.80, 0.81, 0.82)
     put(store, A, 0.85, 0.86)
     assert rule(store).state == OPEN
     put(store, A, 0.85, 0.86, 0.87)
-    assert rule(store) == Judged(HOLDS, f"{A} - {B}: +5.00 ± 0.00 (test accuracy, %, 3 seeds)")
+    seen = "test accuracy, %, 3 seeds"
+    assert rule(store) == Judged(HOLDS, f"{A} - {B}: +5.00 ± 0.00", seen)
     assert dataclasses.replace(rule, less=True)(store).state == FAILS
     put(store, A, 0.83, 0.86, 0.90)  # +5.3 ± 1.5: 3.7 standard errors, not enough with three seeds
-    assert rule(store) == Judged(
-        OPEN, f"{A} - {B}: +5.33 ± 1.45 (test accuracy, %, 3 seeds), undecided"
-    )
+    assert rule(store) == Judged(OPEN, f"{A} - {B}: +5.33 ± 1.45, undecided", seen)
     put(store, A, 0.75, 0.76, 0.78)
     assert rule(store).state == FAILS
     with pytest.raises(ValueError, match="no metric 'odd'"):
         Ahead(HOME, A, B, "odd")(store)
     put(store, A, 0.85, 0.86, 0.87, complete=False)
-    assert "shortened" in rule(store).phrase
+    assert rule(store).remarks == f"{seen}, shortened: 20 epochs"
 
 
 FAST, SLOW = "fast_lstm-500", "sigmoid-500"
@@ -81,19 +82,19 @@ def test_slow_runs_are_not_left_out(store):
     put_speed(store, SLOW, (None, 900), (None, 880), (None, 890), stopped="diverged: nan")
     assert rule(store).state == HOLDS
     assert dataclasses.replace(rule, first=SLOW, second=FAST)(store).state == FAILS
-    assert rule(store).phrase == (
-        f"{name}: below -800, below -770, below -760 (updates to 90%, 3 seeds, 3 of 6 runs diverged; "
-        f"seed 1: {SLOW} not within 900 updates; seed 2: {SLOW} not within 880 updates; "
-        f"seed 3: {SLOW} not within 890 updates)"
+    assert rule(store).phrase == f"{name}: below -800, below -770, below -760"
+    assert rule(store).remarks == (
+        f"updates to 90%, 3 seeds, 3 of 6 runs diverged; seed 1: {SLOW} not within 900 updates; "
+        f"seed 2: {SLOW} not within 880 updates; seed 3: {SLOW} not within 890 updates"
     )
     put_speed(store, FAST, (None, 700))
     found = rule(store)
     assert found.state == OPEN and found.phrase.startswith(f"{name}: unknown, below -770, ")
-    assert "; seed 1: neither within 700 updates;" in found.phrase
+    assert "; seed 1: neither within 700 updates;" in found.remarks
     put_speed(store, FAST, (100, 900), metrics={})
-    assert rule(store).state == OPEN and "2 seeds" in rule(store).phrase
+    assert rule(store).state == OPEN and "2 seeds" in rule(store).remarks
     put_speed(store, FAST, *[(1, 900)] * 3, metrics={})
-    assert rule(store) == Judged(OPEN, f"{name}: no seed of 3 has updates to 90% in both")
+    assert rule(store) == Judged(OPEN, name, "no seed of 3 has updates to 90% in both")
 
 
 def test_one_seed_counts_where_a_rule_says_so(store):
@@ -105,9 +106,9 @@ def test_one_seed_counts_where_a_rule_says_so(store):
 
 def test_limits_are_for_every_seed(store):
     rule = Between(HOME, A, low=0.85)
-    assert rule(store) == Judged(OPEN, f"{A}: not run")
+    assert rule(store) == Judged(OPEN, A, "not run")
     put(store, A, 0.85, 0.86)
-    assert rule(store) == Judged(OPEN, f"{A}: test accuracy, % 85.00, 86.00 (2 seeds)")
+    assert rule(store) == Judged(OPEN, f"{A}: 85.00, 86.00", "test accuracy, %, 2 seeds")
     put(store, A, 0.85, 0.86, 0.87)
     assert rule(store).state == HOLDS
     assert Between(HOME, A, high=0.87)(store).state == HOLDS
@@ -121,7 +122,8 @@ def test_a_run_that_is_not_at_its_end_decides_no_limit(store):
     put(store, A, 0.80, 0.80, 0.80, complete=False)
     for rule in (low, high):
         found = rule(store)
-        assert found.state == OPEN and found.phrase.endswith("80.00, shortened, undecided")
+        assert found.state == OPEN and found.phrase.endswith("80.00, undecided")
+        assert found.remarks.endswith(", shortened: 20 epochs")
     put(store, A, 0.80)
     assert low(store).state == FAILS and high(store).state == OPEN
 
@@ -154,6 +156,17 @@ def test_verdicts(store, states, verdict):
         return lambda found: Judged(state, state)
 
     assert Claim("it is so", "PL 1", tuple(map(rule, states))).verdict(store)[0] == verdict
+    assert verdict in VERDICTS
+
+
+def test_rules_with_the_same_remarks_share_them():
+    judged = [
+        Judged(OPEN, "a", "x"),
+        Judged(OPEN, "b", "x"),
+        Judged(OPEN, "c"),
+        Judged(OPEN, "d", "y"),
+    ]
+    assert in_words(judged) == "a; b (x); c; d (y)"
 
 
 def test_every_claim_names_runs_that_recipes_have(store):

@@ -114,7 +114,8 @@ def test_ahead_compares_quantities_seed_by_seed(tmp_path):
             made = dataclasses.replace(EMPTY, variant=name, seed=seed, details=details)
             store.write(home.variant(name), made)
         assert rule(store).state == (OPEN if name == "plstm-200" else HOLDS)
-    assert rule(store).phrase.startswith("plstm-200 - lstm-200: +20.0 ± 0.0 (accuracy without")
+    assert rule(store).phrase == "plstm-200 - lstm-200: +20.0 ± 0.0"
+    assert rule(store).remarks.startswith("accuracy without")
 
 
 def test_between_judges_every_seed(tmp_path):
@@ -129,10 +130,10 @@ def test_between_judges_every_seed(tmp_path):
             store.write(variant, dataclasses.replace(EMPTY, **changes))
         return rule(store)
 
-    assert rule(store) == Judged(OPEN, "plstm-200: not analysed")
+    assert rule(store) == Judged(OPEN, "plstm-200", "not analysed")
     store.write(variant, dataclasses.replace(EMPTY, seed=3))
-    assert put(0.2, 0.25) == Judged(OPEN, "plstm-200: units that reset late, % 20, 25 (2 seeds)")
+    assert put(0.2, 0.25) == Judged(OPEN, "plstm-200: 20, 25", "units that reset late, %, 2 seeds")
     assert put(0.2, 0.25, 0.1).state == HOLDS
     assert put(0.2, 0.25, 0.31).state == FAILS
     assert put(0.05, 0.25, 0.2).state == FAILS
-    assert "shortened" in put(0.2, 0.25, 0.3, complete=False).phrase
+    assert "shortened" in put(0.2, 0.25, 0.3, complete=False).remarks
