@@ -10,6 +10,8 @@ namespace tsm::bindings {
 
 pybind11::object text_of(const Error& error);
 pybind11::object exception_of(const Error& error);  // a TsmError
+// Sets Python's error to the exception that is being handled, in a function not called by pybind11.
+void set_error();
 
 void bind_errors(pybind11::module_& m);    // TsmError
 void bind_training(pybind11::module_& m);  // the recurrence on raw addresses

@@ -10,8 +10,6 @@
 
 namespace tsm::bindings {
 
-using CancelArgument = std::shared_ptr<CancelFlag>;  // null: None
-
 class Interrupt : public Cancel {
  public:
   explicit Interrupt(const CancelFlag* flag);  // called with the GIL
@@ -25,9 +23,13 @@ class Interrupt : public Cancel {
   Clock::time_point next_;
 };
 
+// Null: None. Throws TypeError for any other object.
+std::shared_ptr<CancelFlag> flag_of(pybind11::handle cancel);
+
 // Calls f(cancel) without the GIL.
 template <class F>
-void compute(const CancelArgument& flag, const F& f) {
+void compute(pybind11::handle cancel, const F& f) {
+  const std::shared_ptr<CancelFlag> flag = flag_of(cancel);
   Interrupt interrupt(flag.get());
   try {
     pybind11::gil_scoped_release no_gil;

@@ -58,6 +58,22 @@ py::object exception_of(const Error& error) {
   return made;
 }
 
+void set_error() {
+  try {
+    throw;
+  } catch (py::error_already_set& error) {
+    error.restore();
+  } catch (const py::builtin_exception& error) {
+    error.set_error();
+  } catch (const Error& error) {
+    PyErr_SetObject(exception_type.ptr(), exception_of(error).ptr());
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+}
+
 void bind_errors(py::module_& m) {
   py::object type = py::exception<Error>(m, "TsmError", PyExc_ValueError);
   type.attr("__module__") = "tsm.runtime";

@@ -1,4 +1,6 @@
 // Calls that advance streams: feed, score and generate, for one stream or many at once.
+#include <algorithm>
+#include <array>
 #include <limits>
 #include <string>
 #include <type_traits>
@@ -63,7 +65,7 @@ void prepare(Fed& fed, PyStream& s, py::handle x, py::handle dt, Wish wish, py::
 }
 
 py::object feed(PyStream& s, py::handle x, py::handle dt, bool last_only, py::handle out,
-                const CancelArgument& cancel) {
+                py::handle cancel) {
   Fed fed;
   prepare(fed, s, x, dt, {last_only, false}, out, "x", "dt", "out");
   compute(cancel,
@@ -71,8 +73,56 @@ py::object feed(PyStream& s, py::handle x, py::handle dt, bool last_only, py::ha
   return std::move(fed.result);
 }
 
-py::array_t<float> score(PyStream& s, py::handle tokens, py::handle dt,
-                         const CancelArgument& cancel) {
+// The arguments of feed in the order of its signature; null: not given.
+std::array<PyObject*, 5> in_order(PyObject* const* args, size_t count, PyObject* names) {
+  constexpr std::array kNames = {"x", "dt", "last_only", "out", "cancel"};
+  std::array<PyObject*, kNames.size()> all = {};
+  if (count >= all.size()) throw py::type_error("feed() takes at most 4 positional arguments");
+  std::copy_n(args, count, all.begin());
+  for (Py_ssize_t k = 0; names && k < PyTuple_GET_SIZE(names); ++k) {
+    PyObject* const name = PyTuple_GET_ITEM(names, k);
+    size_t i = 0;
+    while (i < all.size() && PyUnicode_CompareWithASCIIString(name, kNames[i]) != 0) ++i;
+    if (i == all.size() || all[i])
+      throw py::type_error("feed() got an unknown or repeated argument " +
+                           py::repr(name).cast<std::string>());
+    all[i] = args[count + size_t(k)];
+  }
+  if (!all[0]) throw py::type_error("feed() is missing its argument x");
+  return all;
+}
+
+// Stream.feed in Python's own calling convention, because a call may be a single step: pybind11's
+// takes 1 to 3 µs longer, mostly to make strings of the argument names.
+PyObject* feed_method(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject* names) {
+  try {
+    const auto [x, dt, last_only, out, cancel] = in_order(args, size_t(count), names);
+    const auto or_none = [](PyObject* given) { return given ? given : Py_None; };
+    py::detail::make_caster<bool> last;
+    if (!last.load(last_only ? last_only : Py_False, true))
+      throw py::type_error(std::string("last_only is a ") + Py_TYPE(last_only)->tp_name +
+                           "; accepted: a bool");
+    return feed(py::cast<PyStream&>(py::handle(self)), x, or_none(dt), last, or_none(out),
+                or_none(cancel))
+        .release()
+        .ptr();
+  } catch (...) {
+    set_error();
+    return nullptr;
+  }
+}
+
+PyMethodDef feed_definition = {
+    "feed", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(feed_method)),
+    METH_FASTCALL | METH_KEYWORDS,
+    "feed($self, /, x, dt=None, last_only=False, out=None, *, cancel=None)\n--\n\n"
+    "Feed tokens [T] or float32 values [T, I]; returns logits, float32 [T, V]. With\n"
+    "last_only, only [V] of the last step (of the current state if T = 0). dt: [T] or one\n"
+    "number; None means 1. out: an array to write to, which is then returned. cancel: a\n"
+    "Cancel that ends the call. A signal whose handler raises (Ctrl-C) also ends it. In\n"
+    "both cases the stream is unchanged."};
+
+py::array_t<float> score(PyStream& s, py::handle tokens, py::handle dt, py::handle cancel) {
   const std::shared_ptr<Stream> stream = s.stream.share();
   const TokenInput in = read_tokens(tokens, "tokens");
   const Input<float> times = read_dt(dt, in.rows, "dt");
@@ -118,8 +168,7 @@ py::array_t<int64_t> room_for(int64_t n, Generation& item) {
 }
 
 py::array_t<int64_t> generate(PyStream& s, int64_t n, double temperature, int64_t top_k,
-                              double top_p, py::handle seed, double dt,
-                              const CancelArgument& cancel) {
+                              double top_p, py::handle seed, double dt, py::handle cancel) {
   const std::shared_ptr<Stream> stream = s.stream.share();
   Generation item{stream.get(), 0, {temperature, top_k, top_p, seed_of(seed)}, float(dt), nullptr};
   py::array_t<int64_t> out = room_for(n, item);
@@ -238,7 +287,7 @@ class Many {
 
 py::list feed_many(const PyModel& m, py::handle streams, py::handle chunks, py::handle dts,
                    py::handle last_only, py::handle outs, py::handle log_probs,
-                   const std::string& errors, const CancelArgument& cancel) {
+                   const std::string& errors, py::handle cancel) {
   Many many(m, streams, errors);
   const size_t count = many.count();
   const py::list xs = list_of_length(chunks, count, "chunks");
@@ -264,7 +313,7 @@ py::list feed_many(const PyModel& m, py::handle streams, py::handle chunks, py::
 
 py::list generate_many(const PyModel& m, py::handle streams, py::handle n, py::handle temperature,
                        py::handle top_k, py::handle top_p, py::handle seed, py::handle dt,
-                       const std::string& errors, const CancelArgument& cancel) {
+                       const std::string& errors, py::handle cancel) {
   Many many(m, streams, errors);
   const size_t count = many.count();
   const Setting lengths(n, count, "n"), temperatures(temperature, count, "temperature"),
@@ -312,14 +361,11 @@ void bind_feeding(ModelClass& model, StreamClass& stream) {
            "Draw tokens for all streams at once; returns a list of what generate returns for\n"
            "each. Every setting is one value for all streams, or a sequence with one per stream.\n"
            "errors: as in feed_many.");
+  auto* const type = reinterpret_cast<PyTypeObject*>(stream.ptr());
+  const auto method = py::reinterpret_steal<py::object>(PyDescr_NewMethod(type, &feed_definition));
+  if (!method) throw py::error_already_set();
+  stream.attr("feed") = method;
   stream
-      .def("feed", &feed, py::arg("x"), py::arg("dt") = none, py::arg("last_only") = false,
-           py::arg("out") = none, py::kw_only(), py::arg("cancel") = none,
-           "Feed tokens [T] or float32 values [T, I]; returns logits, float32 [T, V]. With\n"
-           "last_only, only [V] of the last step (of the current state if T = 0). dt: [T] or one\n"
-           "number; None means 1. out: an array to write to, which is then returned. cancel: a\n"
-           "Cancel that ends the call. A signal whose handler raises (Ctrl-C) also ends it. In\n"
-           "both cases the stream is unchanged.")
       .def("score", &score, py::arg("tokens"), py::arg("dt") = none, py::kw_only(),
            py::arg("cancel") = none,
            "Feed tokens [T]; returns log p(token | all before it), float32 [T], starting from the\n"

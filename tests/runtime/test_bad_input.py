@@ -52,6 +52,34 @@ def started(model):
     return stream
 
 
+NO_CALL = [
+    ((), {}, "missing its argument x"),
+    ((), dict(out=ROOM), "missing its argument x"),
+    ((TOKENS,), dict(x=TOKENS), "repeated argument 'x'"),
+    ((TOKENS,), dict(dts=1.0), "unknown or repeated argument 'dts'"),
+    ((TOKENS, None, False, ROOM, None), {}, "at most 4 positional"),
+    ((TOKENS, None, "yes"), {}, "last_only is a str; accepted: a bool"),
+    ((TOKENS,), dict(cancel=1), "cancel is a int; accepted: a Cancel or None"),
+]
+
+
+@pytest.mark.parametrize("arguments, named, message", NO_CALL)
+def test_arguments_of_feed(started, arguments, named, message):
+    before = started.save_state()
+    with pytest.raises(TypeError, match=message):
+        started.feed(*arguments, **named)
+    assert started.save_state() == before
+
+
+def test_feed_by_position_and_by_name(started):
+    expected = started.fork().feed(TOKENS, dt=[2.0, 1.0, 1.0])
+    room = ROOM.copy()
+    assert started.fork().feed(TOKENS, [2.0, 1.0, 1.0], False, room) is room
+    assert np.array_equal(room, expected)
+    last = started.fork().feed(last_only=True, cancel=None, dt=[2.0, 1.0, 1.0], x=TOKENS)
+    assert np.array_equal(last, expected[-1])
+
+
 @pytest.mark.parametrize("arguments, message", FEED)
 def test_feed(started, arguments, message):
     before = started.save_state()
