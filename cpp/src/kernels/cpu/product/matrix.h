@@ -160,7 +160,7 @@ struct SumTile {
 };
 
 // Multiplies one row with kPanels whole panels at a time, `times` times; 0: there is no such loop.
-//   run(w, x, groups, times, from, to)
+//   run(extra, at, w, x, groups, times, from, to)       `at`: the first output
 template <class Kind>
 struct RowTile {
   static constexpr int kPanels = 0;
@@ -298,8 +298,8 @@ struct Product {
       constexpr int64_t each = RowTile<Kind>::kPanels;
       const int64_t times = (smaller(last, outputs / Shape::kPanel) - panel) / each;
       if (times > 0) {
-        RowTile<Kind>::run(panel_from(at), x + Kind::kRowHead, groups, times,
-                           (start ? start : out) + at, out + at);
+        RowTile<Kind>::run(extra, at, panel_from(at), x, groups, times, (start ? start : out) + at,
+                           out + at);
         panel += times * each, at += times * each * Shape::kPanel;
       }
     }

@@ -90,6 +90,41 @@ struct Int8 : Dot {
   }
 };
 
+#if defined(TSM_NEON_TILES) && defined(__ARM_FEATURE_DOTPROD)
+// Prefetches 1 KB ahead, across the ends of panels. Two panels at a time are slower beyond L2.
+template <>
+struct RowTile<Int8> {
+  static constexpr int kPanels = 1, L = Int8::kLanes, N = Int8::kVectors;
+  static void run(const Int8::Extra& extra, int64_t at, const int8_t* w, const char* x,
+                  int64_t groups, int64_t times, const float* from, float* to) {
+    for (; times > 0; --times, at += N * L, from += N * L, to += N * L) {
+      Ints sums[N] = {};
+      for (int64_t g = 0; g < groups; g += 4, w += 4 * kGroupBytes) {
+        const Int8::Factors four = Int8::factors(x + Int8::kRowHead + g * Int8::kFactorBytes);
+        add<0>(w, four, sums);
+        add<1>(w, four, sums);
+        add<2>(w, four, sums);
+        add<3>(w, four, sums);
+      }
+      for (int v = 0; v < N; ++v)
+        Int8::end(extra, x, at + v * L, sums[v], from + v * L, to + v * L, L);
+    }
+  }
+
+ private:
+  static constexpr int kGroupBytes = N * L * Int8::kGroup;  // a cache line
+
+  template <int I>
+  TSM_CELL static void add(const int8_t* w, Int8::Factors four, Ints* sums) {
+    w += I * kGroupBytes;
+    __builtin_prefetch(w + 1024);
+    unrolled<N>(TSM_BODY(v) {
+      sums[v] = Int8::madd<I>(sums[v], Int8::load(w + v * L * Int8::kGroup), four);
+    });
+  }
+};
+#endif
+
 struct Int8Matrix {
   using Shape = Layout<Int8>;
   static constexpr int L = SimdFloat::kLanes;
