@@ -210,9 +210,13 @@ std::vector<tsm::cuda::TrainedArray> trained_arrays(const std::vector<Address>& 
                    (averages.empty() || averages.size() == count),
                "weights, gradients, averages and lengths differ in number");
   std::vector<tsm::cuda::TrainedArray> arrays(count);
-  for (size_t i = 0; i < count; ++i)
+  for (size_t i = 0; i < count; ++i) {
+    const bool there = weights[i] && gradients[i] && (averages.empty() || averages[i]);
+    tsm::require(lengths[i] == 0 || (lengths[i] > 0 && there),
+                 "the length of an array is negative, or its address is 0");
     arrays[i] = {at<float>(weights[i]), at<float>(gradients[i]),
                  averages.empty() ? nullptr : at<float>(averages[i]), lengths[i]};
+  }
   return arrays;
 }
 

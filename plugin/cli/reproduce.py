@@ -172,7 +172,7 @@ def run(args: argparse.Namespace, chosen: list[Experiment]) -> int:
     from ..reproduce.workers import default_jobs, runs_of
 
     conditions = conditions_of(args)
-    runs = runs_of(chosen, seeds_of(args))
+    runs = runs_of(chosen, seeds_of(args), not conditions.cpu)
     return run_all(
         chosen, runs, conditions, args.jobs or default_jobs(not conditions.cpu, len(runs))
     )

@@ -1,4 +1,4 @@
-"""The end of an update in two launches on a GPU: the norm of all gradients, and a step of gradient descent.
+"""The end of an update in few launches on a GPU: the norm of all gradients, and a step of gradient descent.
 
 torch's operations (scale, decay and step, average) are a pass over the weights or gradients each, and read and
 write half as many bytes again.

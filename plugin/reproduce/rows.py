@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from .paired import bounds, differences, mean_and_error, paired_interval, shown, signed
 from .recipe import Experiment, Metric, Variant
@@ -144,8 +145,13 @@ def _time(runs: Sequence[Summary]) -> str:
 
 
 def _machine(runs: Sequence[Summary]) -> str:
-    names = {f"{run.hardware['device']}, {run.precision}": None for run in runs}
+    names = {f"{_device(run.hardware)}, {run.precision}": None for run in runs}
     return "; ".join(names) or NOTHING
+
+
+def _device(hardware: dict[str, Any]) -> str:
+    part = hardware.get("percentage")
+    return f"{part}% of {hardware['device']}" if part else str(hardware["device"])
 
 
 def _commits(runs: Sequence[Summary]) -> str:

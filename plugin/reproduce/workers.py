@@ -23,26 +23,26 @@ import torch
 from ..train.signals import StopRequest
 from ..user_dir import import_user_dir, load_entry_points
 from .data import NoData
+from .machine import PERCENTAGE
 from .recipe import Experiment
 from .runner import Conditions, Outcome, Run, Say, finished, perform
 from .store import Store
 
 Done = Callable[[Run, Outcome], None]
 GPU_JOBS = 4
-PERCENTAGE = (
-    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"  # the part of the GPU that a process gets under MPS
-)
 _stop: Any = None  # in a worker: the event that stops all runs
 
 
-def runs_of(chosen: Sequence[Experiment], seeds: range | None) -> list[Run]:
-    """All runs without duplicates: every variant with its first seed, then with its second, ..."""
+def runs_of(chosen: Sequence[Experiment], seeds: range | None, gpu: bool = False) -> list[Run]:
+    """All runs without duplicates: every variant with its first seed, then with its second, ... gpu: those that
+    fill a GPU are alone on it."""
     found: dict[tuple[str, str, int], Run] = {}
     for experiment in chosen:
         for seed in seeds or range(1, experiment.seeds + 1):
             for variant in experiment.variants:
                 key = (variant.home, variant.name, seed)
-                parts = int(variant.alone)
+                fills = gpu and experiment.worth_of(variant).parts == 1
+                parts = int(variant.alone or fills)
                 found.setdefault(key, Run(variant, seed, experiment.smoke, parts=parts))
     return list(found.values())
 

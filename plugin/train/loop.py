@@ -54,6 +54,9 @@ class NotFinite(ArithmeticError):
     """A loss, a gradient or a weight is NaN or infinite."""
 
 
+FACTOR = 5  # its place among the numbers of a Reading
+
+
 @dataclass(frozen=True)
 class Reading:
     """The numbers of an update while they are copied to the host: loss, count, steps, stop request, norm, and
@@ -142,17 +145,17 @@ class Trainer:
             numbers = self.gradient(batches)
 
         s = self.state
-        factor = self.schedule.factor(s.update + 1)
-        factor *= sum(batch.lr_scale for batch in batches) / len(batches)
+        lr_factor = self.schedule.factor(s.update + 1)
+        lr_factor *= sum(batch.lr_scale for batch in batches) / len(batches)
         last = s.index + len(batches)
-        lr = self.rates[0] * factor
+        lr = self.rates[0] * lr_factor
         self._unread.append(Reading(to_host(numbers), s.update + 1, s.epoch, s.index + 1, last, lr))
         self.read(all_but=1 if self.world.device.type == "cuda" else 0)
 
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
-            group["lr"] = rate * factor
+            group["lr"] = rate * lr_factor
         if self.step_multiplies:
-            self.optimizer.step(factor=numbers[5])  # type: ignore[call-overload]
+            self.optimizer.step(factor=numbers[FACTOR])  # type: ignore[call-overload]
         else:
             self.optimizer.step()
         self.optimizer.zero_grad()

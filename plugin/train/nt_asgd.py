@@ -68,8 +68,10 @@ class NonMonotonicASGD(AveragingOptimizer):
 
     @property
     def takes_factor(self) -> bool:
-        """Whether all weights are stepped by a kernel, which can multiply the gradients on the way."""
-        return descent.has_kernels([w for group in self.param_groups for w in group["params"]])
+        """Whether `step` takes a factor: all weights are stepped by a kernel, which can multiply the gradients
+        on the way. A subclass with a step of its own finds them multiplied."""
+        own = type(self).step is NonMonotonicASGD.step
+        return own and descent.has_kernels([w for g in self.param_groups for w in g["params"]])
 
     @torch.no_grad()
     def step(  # type: ignore[override]

@@ -13,7 +13,7 @@ import torch
 
 from ... import __version__
 from ..archs import build_model, config_class, get_architecture
-from ..cells import get_cell
+from ..cells import get_cell, list_cells
 from ..criterions import CRITERIONS
 from ..layers import Recurrent
 from ..layers.choose import Route
@@ -146,6 +146,10 @@ def announce(trainer: Trainer, plan: Plan) -> None:
     model, world = trainer.model, trainer.world
     trainer.progress.note(trainer.task.summary())
     device = str(world.device) if world.size == 1 else f"{world.size} x {world.device.type}"
+    if trainer.task.takes_dt() and not trainer.takes_dt:
+        takers = ", ".join(name for name in list_cells() if get_cell(name).takes_dt)
+        cell = model.layers[0].cell.name
+        trainer.progress.note(f"dt is not used: cell {cell} does not take it (accepted: {takers})")
     options = model.layers[0].options if trainer.task.takes_dt() else {}
     trainer.progress.event(
         "start",

@@ -223,7 +223,7 @@ def parser() -> argparse.ArgumentParser:
     )
     limits = p.add_argument_group("limits; an error names the limit that was exceeded")
     for one in fields(Limits):
-        text = f"{one.metadata['help']} (default {one.default:g})"
+        text = f"{one.metadata['help']} (default {one.default:,.10g})"
         limits.add_argument(
             f"--max-{one.name}",
             type=_of(Limits, one.name),

@@ -265,6 +265,18 @@ def test_on_a_part_of_the_device(like, name, shape):
         _core.recurrence_cuda_pretend(like="")
 
 
+def test_parts_of_the_device_have_other_plans():
+    if "bulk copies" not in _core.recurrence_cuda_path(device=0):
+        pytest.skip("only a device of compute capability 9.0 can be like one")
+    whole = plans_of("lstm", "bfloat16", (100, 9, 512))
+    try:
+        for like in ("9.0,60", "9.0,33"):
+            _core.recurrence_cuda_pretend(like=like)
+            assert plans_of("lstm", "bfloat16", (100, 9, 512)) != whole
+    finally:
+        _core.recurrence_cuda_pretend(like="")
+
+
 def test_other_devices_have_grids(other_device):
     """The tests above would also pass if all of them ran step by step."""
     plans = [words for shape in OTHERS for words in plans_of("plstm", "bfloat16", shape)]

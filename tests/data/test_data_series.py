@@ -269,6 +269,20 @@ def test_the_report_says_what_is_read_and_what_comes_next(run, tmp_path, per_ste
         Trainer("plstm_lm", tmp_path / "d", save=False).fit()
 
 
+def test_large_inputs_and_an_unused_dt_are_told(run, tmp_path, capsys):
+    rows = "".join(f"s{i},1,{i - 5},{-1e6 * i},2\n" for i in range(8))
+    (tmp_path / "d.csv").write_text("id,gap,v,wide,y\n" + rows)
+    flags = ["--sequence-column", "id", "--dt-column", "gap", "--target-columns", "y"]
+    flags += ["--split", "0.5,0.5", "--destdir", tmp_path / "d"]
+    code, out, _ = run("--trainpref", tmp_path / "d.csv", *flags)
+    assert code == 0 and "divide them first: wide (up to 7e+06)\n" in out
+    for arch, used in (("lstm_classifier", False), ("plstm_classifier", True)):
+        argv = [str(tmp_path / "d"), "--arch", arch, "--decoder-hidden-size", "4"]
+        assert train([*argv, "--max-update", "1", "--no-save", "--cpu"]) == 0
+        said = "".join(capsys.readouterr())
+        assert ("dt is not used: cell lstm does not take it (accepted: " in said) is not used
+
+
 def test_the_wrong_task_is_told_the_right_one(run, tmp_path):
     made(run, tmp_path, CSV, *LABELLED)
     with pytest.raises(ValueError, match="preprocessed for series; accepted: --task series"):

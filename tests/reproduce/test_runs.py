@@ -11,12 +11,14 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 
 import pytest
+import torch
 
 from training.conftest import assert_same, without_time
 from tsm.plugin.reproduce import workers
 from tsm.plugin.reproduce.data import DataRoom
 from tsm.plugin.reproduce.halt import Halt
 from tsm.plugin.reproduce.history import History, first_update, plain, thinned
+from tsm.plugin.reproduce.machine import PERCENTAGE, hardware
 from tsm.plugin.reproduce.recipe import Experiment, Metric
 from tsm.plugin.reproduce.recipes.catalogue import experiments
 from tsm.plugin.reproduce.runner import finished, limits, perform
@@ -307,6 +309,19 @@ def test_a_timed_run_is_alone():
     assert timed and all(run.parts == 1 for run in timed)
 
 
+def test_runs_that_fill_a_gpu_are_alone_on_it():
+    words = experiments("ptb-word")
+    assert {run.parts for run in runs_of(words, None, gpu=True)} == {1}
+    assert {run.parts for run in runs_of(words, None)} == {0}
+
+
+def test_a_summary_names_the_part_of_a_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
+    assert hardware(torch.device("cuda")) == {"device": "a GPU"}
+    monkeypatch.setenv(PERCENTAGE, "50")
+    assert hardware(torch.device("cuda")) == {"device": "a GPU", "percentage": "50"}
+
+
 def test_data_that_is_not_there_is_said(room):
     run = room.run(data="ptb-char", task="language_modeling", arch="plstm_lm", settings={})
     conditions = dataclasses.replace(
@@ -391,7 +406,7 @@ def test_an_idle_worker_outlives_ctrl_c():
         os.kill(worker, signal.SIGINT)
         time.sleep(0.5)  # an ordinary Ctrl-C would have ended the worker by now
         assert pool.submit(os.getpid).result() == worker
-        assert pool.submit(os.getenv, workers.PERCENTAGE).result() == "25"
+        assert pool.submit(os.getenv, PERCENTAGE).result() == "25"
 
 
 def test_half_a_line_of_a_killed_run_is_dropped(tmp_path):

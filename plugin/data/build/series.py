@@ -22,6 +22,8 @@ from .options import Options
 from .pipeline import open_bar
 from .shares import Shares, deal
 
+LARGE = 10.0  # absolute value of an input
+
 
 @dataclass
 class Found:
@@ -30,6 +32,7 @@ class Found:
     widths: tuple[int, int] = (0, 0)  # widths of x and of a numeric target
     dt: bool = False
     shortest: float = math.inf
+    largest: np.ndarray | float = 0.0  # absolute values, per input
     names: dict[str, int] = field(default_factory=dict)  # label -> number, in order of appearance
     places: list[str] = field(default_factory=list)  # where each label first occurs
     firsts: array[int] = field(
@@ -49,6 +52,7 @@ class Found:
                 f"{series.where}: {widths[0]} values and {widths[1]} numbers as a target; accepted: "
                 f"{self.widths[0]} and {self.widths[1]}, as in the first sequence"
             )
+        self.largest = np.maximum(self.largest, np.abs(series.x).max(axis=0, initial=0.0))
         if series.dt is not None:
             self.shortest = min(self.shortest, float(series.dt.min()))
         for label in np.unique(target).tolist() if labels else ():
@@ -107,6 +111,8 @@ def build_series(
         file = files[split if dealt is None else "train"]
         splits[split], counts = _write(file, keep, out / split, shape, labels, options)
         classes.append(counts)
+    notes = [] if labels is None else balance_note(classes[0], labels)
+    notes += _large_inputs(np.atleast_1d(train.largest), columns[0])
     rule = "the user's files"
     if shares is not None:
         rule = f"shares {', '.join(f'{s:g}' for s in shares)} of one file, by seed {options.seed}"
@@ -121,8 +127,18 @@ def build_series(
         labels=labels,
         series=asdict(shape),
         sources={split: file.name for split, file in files.items()},
-        notes=[] if labels is None else balance_note(classes[0], labels),
+        notes=notes,
     )
+
+
+def _large_inputs(largest: np.ndarray, names: tuple[str, ...]) -> list[str]:
+    """A note if inputs are so large that gates would saturate."""
+    large = [i for i, size in enumerate(largest) if size > LARGE]
+    if not large:
+        return []
+    shown = [f"{names[i] if names else f'input {i}'} (up to {largest[i]:.3g})" for i in large[:5]]
+    more = ", ..." * (len(large) > len(shown))
+    return [f"large inputs saturate the gates; divide them first: {', '.join(shown)}{more}"]
 
 
 def _scan(file: SeriesFile, split: str, options: Options) -> Found:

@@ -13,7 +13,7 @@ from tsm.plugin.layers import descent
 from tsm.plugin.train.clipping import norm_and_factor, scale_gradients
 from tsm.plugin.train.nt_asgd import NonMonotonicASGD
 
-ODD = (1, 3, 4095, 4096, 4097, 0, 20_011)
+ODD = (1, 3, 4095, 4096, 4097, 0, 14, 20_013)
 
 
 def at(address, length, dtype=torch.float32):
@@ -61,8 +61,8 @@ def number(value, device):
 def numbers(lengths, device, shift=0, size=1.0):
     """Contiguous arrays; those with a shift do not begin at a multiple of 16 bytes."""
     generator = torch.Generator().manual_seed(1)
-    rows = [size * torch.randn(n + shift, generator=generator) for n in lengths]
-    return [row.to(device)[shift:] for row in rows]
+    rows = [size * torch.randn(n + shift, generator=generator).to(device)[shift:] for n in lengths]
+    return [row.view(7, -1) if len(row) % 7 == 0 else row for row in rows]  # some are matrices
 
 
 def train(lengths, device, limit, gradients, ours, monkeypatch, shift=0):
@@ -91,9 +91,9 @@ def train(lengths, device, limit, gradients, ours, monkeypatch, shift=0):
 
 
 def _shifted(gradient):
-    room = gradient.new_empty(len(gradient) + 1)
-    room[1:] = gradient
-    return room[1:]
+    room = gradient.new_empty(gradient.numel() + 1)
+    room[1:] = gradient.flatten()
+    return room[1:].view(gradient.shape)
 
 
 @pytest.mark.parametrize("limit", [0.25, 1e9, math.inf])
@@ -114,7 +114,7 @@ def test_as_with_torch(device, monkeypatch, lengths, blocks, shift, limit):
 @pytest.mark.parametrize("value", [math.inf, math.nan, 1e30])
 def test_special_values(device, monkeypatch, value):
     gradients = numbers(ODD, device)
-    gradients[2][7] = value
+    gradients[2].view(-1)[7] = value
     found, wanted = (
         train(ODD, device, 1.0, gradients, ours, monkeypatch) for ours in (True, False)
     )
@@ -133,18 +133,42 @@ def test_which_arrays_have_kernels(device):
 
 def test_a_strided_gradient_is_multiplied_too(device):
     w = torch.nn.Parameter(torch.zeros(2, 3, device=device))
-    w.grad = torch.ones(3, 2, device=device).t()
+    w.grad = torch.arange(6.0, device=device).view(3, 2).t()
+    wanted = -0.25 * w.grad
     NonMonotonicASGD([w], lr=1.0).step(factor=number(0.25, device))
-    assert torch.equal(w.detach(), torch.full_like(w, -0.25))
+    assert torch.equal(w.detach(), wanted)
+
+
+def test_a_strided_average_is_kept(device):
+    w = torch.nn.Parameter(torch.zeros(2, 3, device=device))
+    optimizer = NonMonotonicASGD([w], lr=1.0, start_update=1)
+    optimizer.state[w]["average"] = torch.zeros(3, 2, device=device).t()
+    for _ in range(3):
+        w.grad = torch.arange(6.0, device=device).view(2, 3)
+        optimizer.step()
+    assert torch.equal(optimizer.state[w]["average"], -2.5 * w.grad)  # of -2 and -3 times it
+
+
+def test_a_subclass_with_its_own_step_finds_multiplied_gradients(device):
+    class Mine(NonMonotonicASGD):
+        def step(self, closure=None):
+            return super().step(closure)
+
+    weights = [torch.nn.Parameter(torch.zeros(2, 3, device=device))]
+    assert NonMonotonicASGD(weights).takes_factor and not Mine(weights).takes_factor
 
 
 def test_autograd_knows_that_weights_have_changed(device):
     w = torch.nn.Parameter(torch.ones(3, device=device))
-    loss = w.square().sum()
-    w.grad = torch.ones_like(w)
-    NonMonotonicASGD([w], lr=1.0).step()
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        loss.backward()
+    optimizer = NonMonotonicASGD([w], lr=1.0, start_update=1)
+    average = optimizer.state[w]["average"] = torch.zeros_like(w)
+    for _ in range(2):  # averaging begins after the first
+        loss, version = w.square().sum(), average._version
+        w.grad = torch.ones_like(w)
+        optimizer.step()
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+    assert average._version > version
 
 
 @pytest.mark.gpu

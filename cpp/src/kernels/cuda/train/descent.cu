@@ -110,9 +110,9 @@ __global__ void __launch_bounds__(kThreads)
   sum = sum_over_block(sum);
   if (threadIdx.x != 0) return;
   sum += out[0];
-  const double norm = *scale * sqrt(sum), share = limit / (norm + 1e-6);
+  const double norm = *scale * sqrt(sum), clip = limit / (norm + 1e-6);
   out[0] = last_launch ? norm : sum;
-  out[1] = last_launch ? *scale * (share > 1 ? 1 : share) : 0;  // NaN stays NaN
+  out[1] = last_launch ? *scale * (clip > 1 ? 1 : clip) : 0;  // NaN stays NaN
 }
 
 // Parts from the last to the first: the gradients that the norm has read last may still be in the
@@ -157,7 +157,7 @@ void for_each_table(const std::vector<TrainedArray>& arrays, const Launch& launc
     for (size_t i = 0; i < count; ++i) {
       some.array[i] = arrays[from + i];
       parts += (some.array[i].length + kPart - 1) / kPart;
-      require(some.array[i].length >= 0 && parts <= INT32_MAX, "an array is too large");
+      require(parts <= INT32_MAX, "an array is too large");
       some.end[i] = int32_t(parts);
     }
     launch(some, int32_t(parts), from + kMost >= arrays.size());
