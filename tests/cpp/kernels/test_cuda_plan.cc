@@ -292,6 +292,27 @@ TEST_CASE("plans for an H200") {
   CHECK(made > 400);
 }
 
+TEST_CASE("plans for parts of an H200") {  // as MPS or MIG divide it
+  for (const int blocks : {16, 33, 48, 60, 66, 74, 82, 100, 120}) {
+    Device device = kHopper;
+    device.blocks = blocks;
+    int grids = 0;
+    for (const int bytes : {2, 4})
+      for (int64_t H : {8, 160, 256, 400, 512, 832, 1152})
+        for (int64_t B : {1, 10, 20, 100})
+          for (int gates = 2; gates <= 5; ++gates)
+            for (const bool backward : {false, true})
+              for (device.largest_cut = 4; device.largest_cut > 0; device.largest_cut -= 3) {
+                const LayerShape layer{B, H, gates, backward, bytes};
+                const Plan plan = plan_for(device, layer);
+                if (plan.members == 0) continue;
+                check(plan, layer, device);
+                grids += plan.exchange == Exchange::kGrid;
+              }
+    CHECK(grids > 20);
+  }
+}
+
 TEST_CASE("plans for other devices") {
   // A100, A10, L40S, L4, B200, RTX 5090; the last has fewer multiprocessors and more memory.
   const char* const devices[] = {"8.0,108,163",  "8.6,72,99",   "8.9,142,99", "8.9,58,99",
