@@ -120,9 +120,9 @@ def claims() -> str:
     experiments()  # registers them
     found = claims_judged(Store(ROOT / "results"))
     lines = [
-        [verdict, claim, paper]
+        [verdict, claim.text, claim.source]
         for wanted in VERDICTS
-        for claim, paper, verdict, _ in found
+        for claim, verdict, _ in found
         if verdict == wanted != OPEN
     ]
     closing = f"The other {len(found) - len(lines)} of {len(found)} claims are open."

@@ -154,15 +154,19 @@ def quantile(freedom: int) -> float:
     return float(t.ppf(0.975, freedom))
 
 
-def claims_judged(store: Store) -> list[tuple[str, str, str, str]]:
-    """(claim, paper, verdict, evidence), by paper and section."""
-    return [(c.text, c.source, *c.verdict(store)) for c in sorted(CLAIMS, key=_place)]
+def claims_judged(store: Store) -> list[tuple[Claim, str, str]]:
+    """(claim, verdict, evidence), by paper and section."""
+    return [(claim, *claim.verdict(store)) for claim in sorted(CLAIMS, key=_place)]
 
 
 def claims_table(store: Store) -> list[str]:
-    """The table of claims at the top of the page."""
+    """The table of claims at the top of the page, with links to the sections of their experiments."""
     lines = ["| claim | paper | verdict | evidence |", "|---|---|---|---|"]
-    return lines + [f"| {' | '.join(row)} |" for row in claims_judged(store)]
+    for claim, verdict, why in claims_judged(store):
+        homes = {rule.home: None for rule in claim.rules if isinstance(rule, (Ahead, Between))}
+        links = ", ".join(f"[{home}](#{home})" for home in homes)
+        lines.append(f"| {claim.text} | {claim.source} | {verdict} | {links}: {why} |")
+    return lines
 
 
 def _place(claim: Claim) -> tuple[int, str, str]:

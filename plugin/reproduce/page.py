@@ -16,30 +16,39 @@ from .tables import differences, markdown
 
 HEAD = """# Results
 
-`tsm-reproduce page` writes this page from the recipes in `plugin/reproduce` and the summaries in `results/`; do
-not edit it. [reproduce.md](reproduce.md) explains how to run and continue the experiments.
-
-PL = Chien et al. 2021 (power-law LSTM), FG = Ohno et al. 2022 (fast gates), MTS = Mahto et al. 2021
-(multi-timescale LSTM). Measured values are means over seeds ± their standard error; (a to b) is a 95% bootstrap
-interval, averaged over the seeds. "epochs" shows how many epochs of the recipe were run; if a row has fewer
-than the recipe, its remarks say so. Test values are those of the checkpoint with the best validation. If seeds
-are far apart (a standard error above 5% of the mean), their values are listed instead of a mean. In a published
-number, the value after ± is the deviation or error given by the paper. "commit" is the commit of the code that
-made the run; older runs, made before it was recorded, have none. "shortened": a run ended before the recipe's
-last epoch.
+Which claims of three papers hold: PL = Chien et al. 2021 (power-law LSTM), FG = Ohno et al. 2022 (fast
+gates), MTS = Mahto et al. 2021 (multi-timescale LSTM). `tsm-reproduce page` writes this page from the
+recipes in `plugin/reproduce` and the summaries in `results/`; do not edit it. [reproduce.md](reproduce.md)
+explains how to run and continue the experiments.
 """
 
 AFTER_CLAIMS = f"""
-Verdicts are computed from the summaries by rules in the recipes. One model is ahead of another if the 95%
-interval of the mean difference (Student's t) over their common seeds does not contain 0; otherwise that
-evidence is undecided. If a run did not reach a level, both runs of its seed are compared over the updates that
-it made (the shorter run, if neither did), so slow runs are not left out: the difference is "below" or "above"
-the one shown, and a bound never decides against its own direction; it is "unknown" and counts as 0 if neither
-was there by then. A run that diverged counts up to then, with its best checkpoint. Differences also count
-between shortened runs, if the shorter one has at least {ALIKE:.0%} of the other's epochs; the evidence says so.
-A value counts if it lies within its limits for all seeds; a run decides that only at its end, or with as many
-epochs as the recipe calls enough. With fewer than {SEEDS} seeds a claim stays open, unless its rule accepts
-fewer. *In part* means that some of the listed evidence holds.
+How a verdict is computed, by rules in the recipes:
+
+- **Ahead of another**: the 95% interval of the mean difference (Student's t) over common seeds does not
+  contain 0; otherwise that evidence is undecided.
+- **Within limits**: for all seeds. A run decides that only at its end, or with as many epochs as the recipe
+  calls enough.
+- **Seeds**: with fewer than {SEEDS} a claim stays open, unless its rule accepts fewer.
+- **In part**: some of the listed evidence holds, and some does not.
+- **Shortened**: a run ended before the recipe's last epoch. Two such runs are compared if the shorter one
+  has at least {ALIKE:.0%} of the other's epochs.
+- **Updates until a level**: if a run did not reach it, both runs of its seed are compared over the updates
+  that it made (if neither did, over those of the shorter one), so slow runs are not left out. The
+  difference is then "below" or "above" the one shown, and never decides against its own direction; it is
+  "unknown", and counts as 0, if neither was there by then.
+- **Diverged**: such a run counts up to then, with its best checkpoint.
+
+How to read the tables below:
+
+- Measured values are means over seeds ± their standard error; (a to b) is a 95% bootstrap interval,
+  averaged over the seeds. If seeds are far apart (a standard error above 5% of the mean), their values are
+  listed instead.
+- In a published number, the value after ± is the deviation or error given by the paper.
+- Test values are those of the checkpoint with the best validation.
+- "epochs" shows how many epochs of the recipe were run; if a row has fewer than the recipe, its remarks say
+  so.
+- "commit" is the commit of the code that made the run; older runs, made before it was recorded, have none.
 """
 
 
