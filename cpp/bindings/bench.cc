@@ -3,6 +3,7 @@
 #include "bench/feed_loop.h"
 #include "bench/read_floor.h"
 #include "bindings.h"
+#include "no_gil.h"
 
 namespace py = pybind11;
 
@@ -11,7 +12,7 @@ namespace tsm::bindings {
 void bind_bench(py::module_& m) {
   using bench::FeedLoop;
   using bench::ReadFloor;
-  using no_gil = py::call_guard<py::gil_scoped_release>;
+  using no_gil = py::call_guard<NoGil>;
   py::class_<FeedLoop>(m, "FeedLoop", "Streams of a model, fed from C++ in a loop.")
       .def(py::init([](const std::string& path, const std::string& dtype, int threads,
                        int64_t streams, int64_t steps, const std::string& device, bool last_only) {

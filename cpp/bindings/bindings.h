@@ -11,6 +11,7 @@ namespace tsm::bindings {
 pybind11::object text_of(const Error& error);
 pybind11::object exception_of(const Error& error);  // a TsmError
 // Sets Python's error to the exception that is being handled, in a function not called by pybind11.
+// What is no std::exception, such as the unwinding of a thread that Python ends, goes on.
 void set_error();
 
 void bind_errors(pybind11::module_& m);    // TsmError

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "core/cancel.h"
+#include "no_gil.h"
 
 namespace tsm::bindings {
 
@@ -32,7 +33,7 @@ void compute(pybind11::handle cancel, const F& f) {
   const std::shared_ptr<CancelFlag> flag = flag_of(cancel);
   Interrupt interrupt(flag.get());
   try {
-    pybind11::gil_scoped_release no_gil;
+    const NoGil no_gil;
     f(&interrupt);
   } catch (const Error&) {
     if (interrupt.raised()) throw pybind11::error_already_set();

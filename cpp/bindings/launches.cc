@@ -26,6 +26,7 @@
 #include "kernels/cuda/train/recurrence.h"
 #include "kernels/cuda/train/strided_copies.h"
 #include "layer_names.h"
+#include "no_gil.h"
 
 namespace py = pybind11;
 
@@ -192,7 +193,7 @@ class Launches {
 
   void run(const py::tuple& addresses, uintptr_t stream) const {
     const Arrays arrays = arrays_of(addresses);
-    const py::gil_scoped_release released;
+    const NoGil released;
     on_device(device_, [&] {
       for (const Section& each : sections_) each.run(arrays, stream);
     });
@@ -254,7 +255,7 @@ class Nru {
     const Arrays given = arrays_of(addresses);
     std::vector<void*> arrays;
     for (size_t i = 0; i < addresses.size(); ++i) arrays.push_back(given.at({{i, 0}}));
-    const py::gil_scoped_release released;
+    const NoGil released;
     on_device(device_, [&] {
       replayed_.run(given.address, stream, [&](uintptr_t on) { prepared_->run(arrays, on); });
     });

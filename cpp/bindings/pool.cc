@@ -12,6 +12,7 @@
 
 #include "arrays.h"
 #include "bindings.h"
+#include "no_gil.h"
 #include "objects.h"
 
 namespace py = pybind11;
@@ -22,7 +23,7 @@ namespace {
 // Calls f() without the GIL.
 template <class F>
 auto without_gil(const F& f) {
-  const py::gil_scoped_release no_gil;
+  const NoGil no_gil;
   return f();
 }
 

@@ -12,6 +12,7 @@
 #include "engine/feed.h"
 #include "engine/model.h"
 #include "engine/stream.h"
+#include "no_gil.h"
 #include "objects.h"
 
 namespace py = pybind11;
@@ -65,7 +66,7 @@ std::shared_ptr<PyModel> load(const py::object& path, const std::string& device,
   std::shared_ptr<const Model> made;
   bool there = true;
   try {
-    py::gil_scoped_release no_gil;
+    const NoGil no_gil;
     there = access(file.c_str(), F_OK) == 0 || errno != ENOENT;
     made = Model::load(file, options);
   } catch (const Error& error) {
@@ -108,7 +109,7 @@ std::unique_ptr<PyStream> create_stream(std::shared_ptr<PyModel> m) {
   const std::shared_ptr<const Model> model = m->model.share();
   std::unique_ptr<Stream> made;
   {
-    py::gil_scoped_release no_gil;
+    const NoGil no_gil;
     made = model->create_stream();
   }
   return std::make_unique<PyStream>(std::move(m), std::move(made));
@@ -121,7 +122,7 @@ py::dict state(const PyStream& s) {
   std::vector<float> all;
   double time = 0;
   {
-    py::gil_scoped_release no_gil;
+    const NoGil no_gil;
     const Read stream(shared);
     all = stream->get_states();
     time = stream->time();
@@ -152,7 +153,7 @@ py::bytes save_state(const PyStream& s) {
   if (!blob) throw py::error_already_set();
   auto* const bytes = reinterpret_cast<uint8_t*>(PyBytes_AS_STRING(blob.ptr()));
   {
-    py::gil_scoped_release no_gil;
+    const NoGil no_gil;
     stream->save(bytes);
   }
   return blob;
@@ -161,7 +162,7 @@ py::bytes save_state(const PyStream& s) {
 void load_state(PyStream& s, const py::buffer& blob) {
   const std::shared_ptr<Stream> stream = s.stream.share();
   const py::buffer_info bytes = row_of_bytes(blob);
-  py::gil_scoped_release no_gil;
+  const NoGil no_gil;
   stream->load(static_cast<const uint8_t*>(bytes.ptr), bytes.size);
 }
 
@@ -169,7 +170,7 @@ std::unique_ptr<PyStream> forked(const PyStream& s) {
   const std::shared_ptr<const Stream> stream = s.stream.share();
   std::unique_ptr<Stream> twin;
   {
-    py::gil_scoped_release no_gil;
+    const NoGil no_gil;
     twin = stream->fork();
   }
   return std::make_unique<PyStream>(s.owner, std::move(twin));
@@ -177,7 +178,7 @@ std::unique_ptr<PyStream> forked(const PyStream& s) {
 
 void reset(PyStream& s) {
   const std::shared_ptr<Stream> stream = s.stream.share();
-  py::gil_scoped_release no_gil;
+  const NoGil no_gil;
   stream->reset();
 }
 

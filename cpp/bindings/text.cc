@@ -3,6 +3,7 @@
 #include "engine/text/text.h"
 
 #include "arrays.h"
+#include "no_gil.h"
 #include "objects.h"
 
 namespace py = pybind11;
@@ -42,7 +43,7 @@ py::array_t<int64_t> encode(PyModel& m, py::handle text) {
   if (const py::object pieces = pieces_of(m)) return pieces.attr("encode")(text);
   std::vector<int64_t> tokens;
   {
-    py::gil_scoped_release no_gil;
+    const NoGil no_gil;
     tokens = model->text().encode(utf8);
   }
   return py::array_t<int64_t>(py::ssize_t(tokens.size()), tokens.data());
@@ -57,7 +58,7 @@ py::object decode(PyModel& m, py::handle tokens) {
     return pieces.attr("decode")(py::array_t<int64_t>(in.rows, own.data()).attr("tolist")());
   std::string text;
   {
-    py::gil_scoped_release no_gil;
+    const NoGil no_gil;
     text = model->text().decode(own.data(), own.size());
   }
   return py::str(text);

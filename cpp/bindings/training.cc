@@ -22,6 +22,7 @@
 #include "core/thread_pool.h"
 #include "kernels/layer.h"
 #include "layer_names.h"
+#include "no_gil.h"
 #ifdef TSM_WITH_CUDA
 #include "kernels/cuda/train/cross_entropy.h"
 #include "kernels/cuda/train/descent.h"
@@ -262,7 +263,7 @@ void define(py::module_& m, const char* name, Result (*function)(Args...),
     if (given.size() != keys.size())
       throw py::type_error(std::string(name) + "() takes " + std::to_string(keys.size()) +
                            " arguments, got " + std::to_string(given.size()));
-    const py::gil_scoped_release released;
+    const NoGil released;
     return std::apply(function, values);
   });
 }

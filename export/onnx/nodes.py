@@ -106,7 +106,7 @@ def _over_last_axis(op: str) -> Rule:
     return add
 
 
-def _at_most(graph: Graph, inputs: list[str], name: str) -> None:
+def _is_at_most(graph: Graph, inputs: list[str], name: str) -> None:
     found = graph.add("LessOrEqual", inputs, f"{name}_found")
     graph.add("Cast", [found], name, to=onnx.TensorProto.FLOAT)
 
@@ -131,7 +131,7 @@ SIMPLE: dict[str, Rule] = {
     "power": _operator("Pow"),
     "at_least": _operator("Max"),
     "maximum": _operator("Max"),
-    "at_most": _at_most,
+    "is_at_most": _is_at_most,
     "row_max": _over_last_axis("ReduceMax"),
     "row_sum": _over_last_axis("ReduceSum"),
 }

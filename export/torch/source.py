@@ -31,7 +31,7 @@ SIMPLE: dict[str, str] = {
     "power": "torch.pow({0}, {1})",
     "at_least": "torch.clamp({0}, min={1})",
     "maximum": "torch.maximum({0}, {1})",
-    "at_most": "({0} <= {1}).to({0}.dtype)",
+    "is_at_most": "({0} <= {1}).to({0}.dtype)",
     "row_max": "torch.amax({0}, -1, keepdim=True)",
     "row_sum": "torch.sum({0}, -1, keepdim=True)",
 }

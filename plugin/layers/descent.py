@@ -7,13 +7,13 @@ write half as many bytes again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 import torch
 from torch import Tensor
 
+from . import layer_cuda
 from .core import _core, address
-from .layer_cuda import current_stream, why_not
+from .layer_cuda import current_stream
 
 BLOCKS = 2048
 """Thread blocks that compute a norm, at most. Each keeps one sum."""
@@ -23,17 +23,12 @@ def has_kernels(arrays: Sequence[Tensor]) -> bool:
     """Whether the kernels below accept these arrays: float32, contiguous, on one GPU."""
     return (
         bool(arrays)
-        and _compiled(arrays[0].device)
+        and layer_cuda.has_kernels(torch.float32, arrays[0].device)
         and all(
             t.dtype == torch.float32 and t.is_contiguous() and t.device == arrays[0].device
             for t in arrays
         )
     )
-
-
-@lru_cache
-def _compiled(device: torch.device) -> bool:
-    return device.type == "cuda" and _core is not None and not why_not(torch.float32, device)
 
 
 def norm_and_factor(gradients: Sequence[Tensor], scale: Tensor, limit: float) -> Tensor:

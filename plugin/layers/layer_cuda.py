@@ -66,6 +66,12 @@ def why_not(dtype: torch.dtype, device: torch.device) -> str:
     return ""
 
 
+@lru_cache
+def has_kernels(dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether the core has kernels for arrays of this dtype on this device."""
+    return device.type == "cuda" and _core is not None and not why_not(dtype, device)
+
+
 def widened(width: int) -> int:
     """The width rounded up to 16 bytes of bfloat16."""
     return -(-width // UNIT_MULTIPLE) * UNIT_MULTIPLE

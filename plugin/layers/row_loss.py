@@ -6,7 +6,6 @@ six times as many bytes. Here the logits are read once per direction; all sums a
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -14,8 +13,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from ..common.torch_private import has_tangent, is_traced, is_transformed
+from . import layer_cuda
 from .core import DTYPES, _core, address
-from .layer_cuda import current_stream, why_not
+from .layer_cuda import current_stream
 
 
 def row_losses(logits: Tensor, target: Tensor) -> Tensor:
@@ -29,12 +29,7 @@ def row_losses(logits: Tensor, target: Tensor) -> Tensor:
 
 
 def has_kernel(logits: Tensor) -> bool:
-    return logits.is_cuda and logits.numel() > 0 and _compiled(logits.dtype, logits.device)
-
-
-@lru_cache
-def _compiled(dtype: torch.dtype, device: torch.device) -> bool:
-    return _core is not None and not why_not(dtype, device)
+    return logits.numel() > 0 and layer_cuda.has_kernels(logits.dtype, logits.device)
 
 
 class _RowLosses(torch.autograd.Function):

@@ -22,7 +22,8 @@ from .store import Store, Summary
 SEEDS = 3  # with fewer seeds a rule stays open
 OPEN, HOLDS, FAILS = "open", "holds", "fails"
 PAPERS = ("PL", "FG", "MTS")  # the order of the table
-VERDICTS = ("reproduced", "in part", "not reproduced", OPEN)
+REPRODUCED, IN_PART, NOT_REPRODUCED = "reproduced", "in part", "not reproduced"
+VERDICTS = (REPRODUCED, IN_PART, NOT_REPRODUCED, OPEN)
 
 
 @dataclass(frozen=True)
@@ -125,9 +126,9 @@ class Claim:
         why = in_words(judged) or "no rule tests it yet"
         states = {one.state for one in judged}
         if states == {HOLDS}:
-            return "reproduced", why
+            return REPRODUCED, why
         if FAILS in states:
-            return ("in part" if HOLDS in states else "not reproduced"), why
+            return (IN_PART if HOLDS in states else NOT_REPRODUCED), why
         return OPEN, why
 
 

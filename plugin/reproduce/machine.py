@@ -11,9 +11,8 @@ import torch
 from ... import __version__
 from ..common.processor import processor
 
-PERCENTAGE = (
-    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"  # the part of the GPU that a process gets under MPS
-)
+PERCENTAGE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+"""Environment variable: the part of the GPU that a process gets under MPS."""
 
 
 def hardware(device: torch.device) -> dict[str, Any]:

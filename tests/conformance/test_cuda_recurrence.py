@@ -119,6 +119,13 @@ def test_lengths_and_time_steps(compiled_cell, dtype, shape):
     check(compiled_cell, shape, dtype, dt, lengths)
 
 
+@pytest.fixture
+def on_9_0():
+    """Streaming, cuts of k and parts of such a device exist only there."""
+    if "bulk copies" not in _core.recurrence_cuda_path(device=0):
+        pytest.skip("this GPU is not of compute capability 9.0, which the plans under test need")
+
+
 # U does not fit into shared memory and the batch has few rows: a part of U is read in every step.
 STREAMED = [(1, 7, 3072), (5, 4, 3300), (16, 5, 3080)]
 
@@ -153,9 +160,7 @@ def check_all(cell, shape, dtype):
 
 
 @pytest.mark.parametrize("shape", STREAMED, ids=str)
-def test_streamed(compiled_u_cell, shape):
-    if "bulk copies" not in _core.recurrence_cuda_path(device=0):
-        pytest.skip("U is streamed on devices of compute capability 9.0")
+def test_streamed(on_9_0, compiled_u_cell, shape):
     batch, _, hidden = shape
     with planned("streamed", compiled_u_cell, "bfloat16", batch, hidden):
         check_all(compiled_u_cell, shape, "bfloat16")
@@ -168,9 +173,7 @@ CUTS = [(16, 9, 1200), (20, 9, 1150), (128, 7, 828), (300, 4, 828), (17, 9, 154)
 
 @pytest.mark.parametrize("cut", [2, 4])
 @pytest.mark.parametrize("shape", CUTS, ids=str)
-def test_neighbours_cut_k(compiled_u_cell, shape, cut):
-    if "bulk copies" not in _core.recurrence_cuda_path(device=0):
-        pytest.skip("k is cut on devices of compute capability 9.0")
+def test_neighbours_cut_k(on_9_0, compiled_u_cell, shape, cut):
     batch, _, hidden = shape
     how = {"directions": (True,), "most": 1000}
     with planned(f"cut {cut}", compiled_u_cell, "bfloat16", batch, hidden, **how):
@@ -215,13 +218,21 @@ def test_step_by_step_in_a_cuda_graph(representative_cell, dtype):
 LIKE = ["8.0", "8.0,108,163", "8.9,142,99", "8.9,58,99", "12.0,170,99"]
 
 
+@contextmanager
+def pretended(like):
+    before = _core.plan_version()
+    _core.recurrence_cuda_pretend(like=like)
+    assert _core.plan_version() > before, "launches with the old plans would be kept"
+    try:
+        yield
+    finally:
+        _core.recurrence_cuda_pretend(like="")
+
+
 @pytest.fixture(params=LIKE)
 def other_device(request):
-    before = _core.plan_version()
-    _core.recurrence_cuda_pretend(like=request.param)
-    assert _core.plan_version() > before, "launches with the old plans would be kept"
-    yield
-    _core.recurrence_cuda_pretend(like="")
+    with pretended(request.param):
+        yield
 
 
 OTHERS = [*WAYS, (20, 7, 1150), (20, 7, 700)]
@@ -255,26 +266,16 @@ PARTS = ["9.0,82", "9.0,74", "9.0,60", "9.0,33"]
 @pytest.mark.parametrize("shape", [*OTHERS, (20, 7, 400)], ids=str)
 @pytest.mark.parametrize("name", ["janet", "plstm", "lstm", "lstm_refine"])  # 2 to 5 gates
 @pytest.mark.parametrize("like", PARTS)
-def test_on_a_part_of_the_device(like, name, shape):
-    if "bulk copies" not in _core.recurrence_cuda_path(device=0):
-        pytest.skip("only a device of compute capability 9.0 can be like one")
-    _core.recurrence_cuda_pretend(like=like)
-    try:
+def test_on_a_part_of_the_device(on_9_0, like, name, shape):
+    with pretended(like):
         check_all(get_cell(name), shape, "bfloat16")
-    finally:
-        _core.recurrence_cuda_pretend(like="")
 
 
-def test_parts_of_the_device_have_other_plans():
-    if "bulk copies" not in _core.recurrence_cuda_path(device=0):
-        pytest.skip("only a device of compute capability 9.0 can be like one")
+@pytest.mark.parametrize("like", ["9.0,60", "9.0,33"])
+def test_parts_of_the_device_have_other_plans(on_9_0, like):
     whole = plans_of("lstm", "bfloat16", (100, 9, 512))
-    try:
-        for like in ("9.0,60", "9.0,33"):
-            _core.recurrence_cuda_pretend(like=like)
-            assert plans_of("lstm", "bfloat16", (100, 9, 512)) != whole
-    finally:
-        _core.recurrence_cuda_pretend(like="")
+    with pretended(like):
+        assert plans_of("lstm", "bfloat16", (100, 9, 512)) != whole
 
 
 def test_other_devices_have_grids(other_device):

@@ -96,6 +96,32 @@ except KeyboardInterrupt:
 """
 
 
+AT_EXIT = """
+import sys, threading
+from tsm.runtime import Model
+stream = Model.load({path!r}).create_stream()
+called = threading.Event()
+
+def work():
+    while True:
+        stream.{call}([3, 1, 4] * 100)
+        called.set()
+
+threading.Thread(target=work, daemon=True).start()
+called.wait()
+"""
+
+
+@pytest.mark.parametrize("call", ["feed", "score"])
+def test_python_exits_while_a_daemon_thread_computes(path, call):
+    text = AT_EXIT.format(path=str(path), call=call)
+    for _ in range(5):
+        run = subprocess.run(
+            [sys.executable, "-c", text], capture_output=True, text=True, timeout=60
+        )
+        assert (run.stderr, run.returncode) == ("", 0)
+
+
 @pytest.mark.parametrize("name", ["feed", "generate_many"])
 def test_ctrl_c(path, name):
     text = PROGRAM.format(folder=os.path.dirname(long_calls.__file__), path=str(path), name=name)

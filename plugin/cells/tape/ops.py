@@ -126,7 +126,7 @@ class NumpyOps(Defined):
     at_least = maximum = staticmethod(np.maximum)
 
     @staticmethod
-    def at_most(x: Array, y: Array) -> Array:
+    def is_at_most(x: Array, y: Array) -> Array:
         return (x <= y).astype(x.dtype)
 
     @staticmethod

@@ -5,7 +5,7 @@ formula over the last axis for a composite cell, written once and recorded like 
 
     abs(x), clip(x, low, high), sinh(x), cosh(x),
     power(x, p), at_least(x, number), maximum(x, y)   element by element
-    at_most(x, y)                                     1 where x <= y, otherwise 0, with derivative 0
+    is_at_most(x, y)                                  1 where x <= y, otherwise 0, with derivative 0
     row_max(x), row_sum(x)                            over the last axis, which is kept with size 1
 
 `NumpyOps` and `TorchOps` run a formula; the ONNX and TorchScript writers print its tape.
@@ -27,7 +27,7 @@ SIMPLE = (
     "power",
     "at_least",
     "maximum",
-    "at_most",
+    "is_at_most",
     "row_max",
     "row_sum",
 )
@@ -46,7 +46,7 @@ def unit_norm(ops, x: Array, order: float, least: float, greatest: float) -> Arr
     unit = x / most
     total = ops.at_least(ops.row_sum(ops.power(ops.abs(unit), order)), 1.0)
     norm = ops.power(total, 1 / order)  # of unit
-    return unit / ops.maximum(norm, least / most) * ops.at_most(norm, greatest / most)
+    return unit / ops.maximum(norm, least / most) * ops.is_at_most(norm, greatest / most)
 
 
 class SimpleRecorder(Recorder):

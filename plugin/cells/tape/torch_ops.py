@@ -54,7 +54,7 @@ class TorchOps(Defined):
         return torch.clamp(x, min=least)
 
     @staticmethod
-    def at_most(x: Tensor, y: Tensor) -> Tensor:
+    def is_at_most(x: Tensor, y: Tensor) -> Tensor:
         return (x <= y).to(x.dtype)
 
     @staticmethod

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from tsm.plugin.layers import row_loss
+from tsm.plugin.layers import layer_cuda, row_loss
 
 
 def at(address, dtype, *shape):
@@ -88,12 +88,12 @@ def test_without_a_kernel():
 def test_a_gpu_without_kernels(monkeypatch):
     """An older one, or one for which the build has no code."""
     device = torch.device("cuda", 0)
-    logits = SimpleNamespace(is_cuda=True, numel=lambda: 1, dtype=torch.float32, device=device)
+    logits = SimpleNamespace(numel=lambda: 1, dtype=torch.float32, device=device)
     for why in ("", "compute capability 7.5"):
-        monkeypatch.setattr(row_loss, "why_not", lambda *_, why=why: why)
-        row_loss._compiled.cache_clear()
+        monkeypatch.setattr(layer_cuda, "why_not", lambda *_, why=why: why)
+        layer_cuda.has_kernels.cache_clear()
         assert row_loss.has_kernel(logits) == (not why)
-    row_loss._compiled.cache_clear()
+    layer_cuda.has_kernels.cache_clear()
 
 
 @pytest.mark.gpu
