@@ -57,9 +57,7 @@ class Ahead:
         found = differences(what, *runs)
         name = f"{self.first} - {self.second}"
         if not found:
-            common = {run.seed for run in runs[0]} & {run.seed for run in runs[1]}
-            lacking = f"no seed of {len(common)} has {what.label} in both"
-            return Judged(OPEN, name, lacking if common else "no common runs")
+            return Judged(OPEN, name, _why_not_compared(what, *runs))
         used = {one.seed for one in found}
         short = _short([run for run in (*runs[0], *runs[1]) if run.seed in used])
         text = f"{name}: {shown(found, what)}"
@@ -70,6 +68,17 @@ class Ahead:
         if not side:
             return Judged(OPEN, f"{text}, undecided", remarks)
         return Judged(HOLDS if (side < 0) is self.less else FAILS, text, remarks)
+
+
+def _why_not_compared(
+    what: Metric | Quantity, first: Sequence[Summary], second: Sequence[Summary]
+) -> str:
+    common = [(a, b) for a in first for b in second if a.seed == b.seed]
+    known = [pair for pair in common if all(value_of(run, what) is not None for run in pair)]
+    if known:
+        lengths = ", ".join(f"{a.epochs:.0f} and {b.epochs:.0f}" for a, b in known)
+        return f"runs of different lengths: {lengths} epochs"
+    return f"no seed of {len(common)} has {what.label} in both" if common else "no common runs"
 
 
 def decided(found: Sequence[Difference]) -> int:

@@ -34,10 +34,16 @@ def store(tmp_path):
     return Store(tmp_path)
 
 
-def put(store: Store, variant: str, *accuracies: float, complete: bool = True) -> None:
+def put(store: Store, variant: str, *accuracies: float, complete: bool = True, **more) -> None:
     for seed, value in enumerate(accuracies, 1):
         metrics = {"test_accuracy": value}
-        values = {"variant": variant, "seed": seed, "metrics": metrics, "complete": complete}
+        values = {
+            "variant": variant,
+            "seed": seed,
+            "metrics": metrics,
+            "complete": complete,
+            **more,
+        }
         known = EXPERIMENTS.get(HOME).variant(variant)
         store.write(known, dataclasses.replace(EMPTY, **values))
 
@@ -95,6 +101,13 @@ def test_slow_runs_are_not_left_out(store):
     assert rule(store).state == OPEN and "2 seeds" in rule(store).remarks
     put_speed(store, FAST, *[(1, 900)] * 3, metrics={})
     assert rule(store) == Judged(OPEN, name, "no seed of 3 has updates to 90% in both")
+
+
+def test_runs_of_different_lengths_are_not_compared(store):
+    put(store, A, 0.85, complete=False)
+    put(store, B, 0.18, epochs=3.1, stopped="diverged: nan")
+    remark = "runs of different lengths: 20 and 3 epochs"
+    assert Ahead(HOME, A, B, seeds=1)(store) == Judged(OPEN, f"{A} - {B}", remark)
 
 
 def test_one_seed_counts_where_a_rule_says_so(store):
