@@ -19,6 +19,7 @@ from . import findings, rates  # noqa: F401  (rates registers measures)
 from .data import DataRoom, NoData
 from .halt import Halt, goal_of
 from .history import History
+from .machine import check_part
 from .measures import Found, Subject, measure
 from .origin import origin
 from .plan import plan_of
@@ -157,6 +158,7 @@ def _train(
     say: Say,
 ) -> tuple[Summary, bool]:
     """Trains, then measures; returns the summary, and False if the run was interrupted, else True."""
+    check_part(world.device)
     folder = store.folder(run.variant, run.seed)
     folder.mkdir(parents=True, exist_ok=True)
     if run.variant.continues is not None and not conditions.smoke:

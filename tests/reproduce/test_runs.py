@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from training.conftest import assert_same, without_time
-from tsm.plugin.reproduce import workers
+from tsm.plugin.reproduce import machine, workers
 from tsm.plugin.reproduce.data import DataRoom
 from tsm.plugin.reproduce.halt import Halt
 from tsm.plugin.reproduce.history import History, first_update, plain, thinned
@@ -320,6 +320,22 @@ def test_a_summary_names_the_part_of_a_gpu(monkeypatch):
     assert hardware(torch.device("cuda")) == {"device": "a GPU"}
     monkeypatch.setenv(PERCENTAGE, "50")
     assert hardware(torch.device("cuda")) == {"device": "a GPU", "percentage": "50"}
+
+
+def test_wrong_products_on_a_part_of_a_gpu_are_found(monkeypatch):
+    cpu, sizes = torch.device("cpu"), [(16, 24, 500), (9, 8, 40)]
+    assert machine.wrong_products(cpu, sizes, torch.float32) == []
+    right = torch.matmul
+    for wrong in (lambda a, b: right(a, b) * 1.1, lambda a, b: right(a, b) / 0):
+        monkeypatch.setattr(torch, "matmul", wrong)
+        found = machine.wrong_products(cpu, sizes, torch.float32)
+        assert found == ["16 x 500 times 500 x 24", "9 x 40 times 40 x 8"]
+    monkeypatch.setattr(machine, "wrong_products", lambda device: found)
+    machine.check_part(torch.device("cuda"))  # not a part
+    monkeypatch.setenv(PERCENTAGE, "62")
+    machine.check_part(cpu)
+    with pytest.raises(ValueError, match=r"on 62% of this GPU .*16 x 500 times 500 x 24"):
+        machine.check_part(torch.device("cuda"))
 
 
 def test_data_that_is_not_there_is_said(room):
