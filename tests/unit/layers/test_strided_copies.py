@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 import torch
 
@@ -49,19 +51,23 @@ def test_all_at_once():
     assert all(torch.equal(found, want) for found, want in expected)
 
 
-@pytest.mark.parametrize("width", [8, 1150])
+@pytest.mark.parametrize("dtype", BOTH)
 @pytest.mark.parametrize("source_dtype", BOTH)
-def test_even_widths_from_aligned_memory(source_dtype, width):
-    """Numbers that go by pairs."""
-    source = torch.randn(3, 10, width, device="cuda").to(source_dtype)
-    room = torch.full((3, 11, width + 8), 7.0, device="cuda", dtype=torch.bfloat16)
-    want = room.clone()
-    want[:, :, : width + 2] = -1.0
-    want[:, :10, :width] = source.bfloat16()
-    copies = Copies()
-    copies.add(room[:, :, : width + 2], source, fill=-1.0)
+def test_items_of_several_numbers(source_dtype, dtype):
+    """Numbers go by 1, 2 or 4, as widths, offsets and lengths of rows allow."""
+    copies, expected = Copies(), []
+    for width, more, before, left in product(
+        (8, 27, 1150, 1152), (0, 1, 2, 4), (0, 1, 2), (0, 1, 2)
+    ):
+        source = torch.randn(3, 10, before + width, device="cuda").to(source_dtype)[..., before:]
+        room = torch.full((4, 11, left + width + more + 8), 7.0, device="cuda", dtype=dtype)
+        want = room.clone()
+        want[..., left : left + width + more] = 0.3
+        want[:3, :10, left : left + width] = source.to(dtype)
+        copies.add(room[..., left : left + width + more], source, fill=0.3)
+        expected.append((room, want))
     copies.run()
-    assert torch.equal(room, want)
+    assert all(torch.equal(found, want) for found, want in expected)
 
 
 def test_fills_alone():
