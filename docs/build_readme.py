@@ -22,6 +22,9 @@ from tsm.plugin.reproduce.store import Store
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "README.md"
 RUNS = ROOT / "docs" / "internals" / "benchmarks"
+PROCESSORS = {"xeon": "Xeon", "neoverse_n1": "Neoverse N1"}  # in the names of the files
+TRAINED = ([32, 64, 256, 256], [20, 35, 400, 1150])  # B, T, I, H on a CPU
+STREAMED = ((1, 1, 256), (1, 1, 1024), (1, 64, 256), (64, 1, 512))  # streams, steps, units on a CPU
 PART = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -30,8 +33,13 @@ def page(text: str) -> str:
     return PART.sub(lambda found: found[1] + TABLES[found[2]]() + "\n" + found[3], text)
 
 
+def _run(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((RUNS / name).read_text(encoding="utf-8"))
+    return found
+
+
 def _rows(name: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((RUNS / name).read_text(encoding="utf-8"))["rows"]
+    found: list[dict[str, Any]] = _run(name)["rows"]
     return found
 
 
@@ -59,14 +67,19 @@ def training() -> str:
         size = ",".join(map(str, shape))
         times = [_us(rival), _us(lstm), _us(plstm), f"{rival / lstm:.1f}x, {rival / plstm:.1f}x"]
         lines.append([f"{size} ({name})", "H200, bfloat16", *times])
-    cpu: dict[tuple[str, str], dict[tuple[str, str], float]] = {}
-    for row in _rows("train_xeon.json"):
-        case = cpu.setdefault((",".join(map(str, row["shape"])), row["dtype"]), {})
-        case[row["layer"], row["backend"]] = row["median_us"]
-    for (size, dtype), times_of in cpu.items():
-        rival, plstm = times_of["torch.nn.LSTM", "torch"], times_of["plstm", "fused"]
-        times = [_us(rival), "-", _us(plstm), f"{rival / plstm:.1f}x"]
-        lines.append([size, f"2 Xeon cores, {dtype}", *times])
+    for name, processor in PROCESSORS.items():
+        run = _run(f"train_{name}.json")
+        cores = run["machine"]["threads"]
+        where = f"{cores} {processor} core{'s' if cores > 1 else ''}"
+        cpu: dict[tuple[str, str], dict[tuple[str, str], float]] = {}
+        for row in run["rows"]:
+            if row["shape"] in TRAINED:
+                case = cpu.setdefault((",".join(map(str, row["shape"])), row["dtype"]), {})
+                case[row["layer"], row["backend"]] = row["median_us"]
+        for (size, dtype), times_of in cpu.items():
+            rival, plstm = times_of["torch.nn.LSTM", "torch"], times_of["plstm", "fused"]
+            times = [_us(rival), "-", _us(plstm), f"{rival / plstm:.1f}x"]
+            lines.append([size, f"{where}, {dtype}", *times])
     heads = ["B,T,I,H", "machine", "best `nn.LSTM`", "tsm `lstm`", "tsm `plstm`", "speedup"]
     return _table(heads, lines)
 
@@ -74,21 +87,23 @@ def training() -> str:
 def streaming() -> str:
     """One step of one layer with I = H: ONNX Runtime's best form or nn.LSTM, and tsm."""
     lines = []
-    cases: dict[tuple[Any, ...], dict[tuple[str, str], float]] = {}
-    for row in _rows("stream_xeon.json"):
-        case = cases.setdefault((row["cell"], row["B"], row["T"], row["H"]), {})
-        if row["median_us"] is not None:
-            case[row["rival"], row["dtype"]] = row["median_us"]
-    for (cell, streams, steps, hidden), us in cases.items():
-        for dtype in ("float32", "int8"):
-            rivals = {name: t for (name, kind), t in us.items() if kind == dtype and "ORT" in name}
-            if not rivals or ("tsm", dtype) not in us:
-                continue
-            best = min(rivals, key=rivals.__getitem__)
-            lines.append(
-                _stream_line(cell, streams, steps, hidden, f"1 Xeon core, {dtype}")
-                + _compared(best.replace("ORT", "ONNX Runtime,"), rivals[best], us["tsm", dtype])
-            )
+    for name, processor in PROCESSORS.items():
+        cases: dict[tuple[Any, ...], dict[tuple[str, str], float]] = {}
+        for row in _rows(f"stream_{name}.json"):
+            if row["median_us"] is not None and (row["B"], row["T"], row["H"]) in STREAMED:
+                case = cases.setdefault((row["cell"], row["B"], row["T"], row["H"]), {})
+                case[row["rival"], row["dtype"]] = row["median_us"]
+        for (cell, *sizes), us in cases.items():
+            for dtype in ("float32", "int8"):
+                rivals = {n: t for (n, kind), t in us.items() if kind == dtype and "ORT" in n}
+                if not rivals or ("tsm", dtype) not in us:
+                    continue
+                best = min(rivals, key=rivals.__getitem__)
+                shown = best.replace("ORT", "ONNX Runtime,")
+                lines.append(
+                    _stream_line(cell, *sizes, f"1 {processor} core, {dtype}")
+                    + _compared(shown, rivals[best], us["tsm", dtype])
+                )
     rows = [row for row in _rows("stream_h200.json") if row["what"] != "latency"]
     for row in rows:
         if row["what"] != "tsm" or row["cell"] != "plstm" or row["T"] == 1:
