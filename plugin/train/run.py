@@ -63,8 +63,6 @@ def start_trainer(
     --save-dir."""
     trainer = build_trainer(plan, world, progress, change)
     with trainer.saver:
-        if trainer.saver.writes:
-            write_config(plan)
         path = find_checkpoint(plan.loop)
         if path is not None:
             restore(trainer, path)
@@ -72,6 +70,8 @@ def start_trainer(
             progress.note(f"continuing from {path}: epoch {s.epoch}, update {s.update:,}")
         elif plan.loop.finetune_from_model:
             start_from(trainer, plan.loop.finetune_from_model)
+        if trainer.saver.writes:  # a checkpoint of other settings keeps its own config.yaml
+            write_config(plan)
         yield trainer
 
 

@@ -133,9 +133,11 @@ def test_disk_full_is_one_sentence_and_loses_nothing(runs, tmp_path):
 def test_a_checkpoint_that_does_not_fit(runs, capsys, flags, said):
     runs("m", "--max-update 4")
     capsys.readouterr()
+    settings = (runs.root / "m" / "config.yaml").read_bytes()
     assert runs("m", flags) == 2
     error = capsys.readouterr().err
     assert said in error and error.count("\n") == 1
+    assert (runs.root / "m" / "config.yaml").read_bytes() == settings  # those of the checkpoint
 
 
 def test_another_dictionary(runs, tmp_path, capsys):
