@@ -68,9 +68,7 @@ def model_of(checkpoint: dict[str, Any], path: str | Path) -> Any:
     from ..models import build_from_config
     from ..models.build import MODELS
 
-    config, weights = checkpoint["config"].get("model"), checkpoint["model"]
-    if not isinstance(config, dict):
-        raise refuse(path, "config.model", config, "the settings of a model")
+    config, weights = _model_config(checkpoint, path), checkpoint["model"]
     _check_sizes(config, weights, path)
     try:
         with named(path, "config.model"):
@@ -86,6 +84,13 @@ def model_of(checkpoint: dict[str, Any], path: str | Path) -> Any:
         ) from error
     model.load_state_dict(weights)
     return model
+
+
+def _model_config(checkpoint: dict[str, Any], path: str | Path) -> dict[str, Any]:
+    config = checkpoint["config"].get("model")
+    if not isinstance(config, dict):
+        raise refuse(path, "config.model", config, "the settings of a model")
+    return config
 
 
 def _check_sizes(config: dict[str, Any], weights: dict[str, Any], path: str | Path) -> None:
@@ -129,8 +134,9 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
         raise ValueError(f"{path} is not a tsm checkpoint, or is damaged ({reason})") from error
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise ValueError(f"{path} is not a tsm checkpoint (it has no format {FORMAT!r})")
-    if found.get("version") != VERSION:
-        raise ValueError(f"{path}: version is {found.get('version')!r}; accepted: {VERSION}")
+    version = found.get("version")
+    if type(version) is not int or version != VERSION:
+        raise refuse(path, "version", version, str(VERSION))
     for part in PARTS:
         if not isinstance(found.get(part), dict):
             raise ValueError(f"{path} has no {part!r}; accepted: {', '.join(PARTS)}")
@@ -182,7 +188,7 @@ def check_model(
     checkpoint: dict[str, Any], here: dict[str, Any], path: str | Path, free: Set[str] = FREE
 ) -> None:
     """Raises ValueError unless the checkpoint's model is the one that `here` (a model.config) describes."""
-    there = checkpoint["config"]["model"]
+    there = _model_config(checkpoint, path)
     differing = [
         name
         for name in dict.fromkeys([*here, *there])

@@ -65,10 +65,11 @@ def named(path: str | Path, where: str) -> Iterator[None]:
 
 
 def check_plain(value: Any, path: str | Path, where: str = "checkpoint", depth: int = 0) -> None:
-    """Accepts dicts, lists, numbers, strings, None, and tensors whose data is completely in the file."""
+    """Accepts dicts, lists, numbers, strings, None, and tensors whose data is completely in the file; in
+    `config` no tensors."""
     if depth > DEEPEST:
         raise ValueError(f"{path}: {where} is nested too deeply; accepted: {DEEPEST} levels")
-    if isinstance(value, Tensor):
+    if isinstance(value, Tensor) and not where.startswith("config."):
         _check_plain_tensor(value, path, where)
     elif isinstance(value, dict):
         for key, part in value.items():

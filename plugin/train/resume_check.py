@@ -96,8 +96,11 @@ def _check_optimizer(found: dict[str, Any], optimizer: torch.optim.Optimizer, pa
         raise refuse(path, "optimizer.param_groups", groups, f"{len(own['param_groups'])} tables")
     for i, (group, mine) in enumerate(zip(groups, own["param_groups"], strict=True)):
         where = f"optimizer.param_groups[{i}]"
-        if not isinstance(group, dict) or group.get("params") != mine["params"]:
-            raise refuse(path, f"{where}.params", group, f"the parameters {mine['params']}")
+        if not isinstance(group, dict) or "params" not in group:
+            raise refuse(path, where, group, "a table with params")
+        check_like(group["params"], mine["params"], path, f"{where}.params")
+        if group["params"] != mine["params"]:
+            raise refuse(path, f"{where}.params", group["params"], f"{mine['params']}")
         for name, value in mine.items():
             _check_setting(group.setdefault(name, value), value, path, f"{where}.{name}")
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
@@ -112,7 +115,7 @@ def _check_setting(value: Any, own: Any, path: Path, where: str) -> None:
     """Checks a value of a parameter group. Options that select kernels, such as `fused`, are True, False, or
     None (torch decides)."""
     if isinstance(own, bool) or own is None:
-        if value not in (True, False, None) or isinstance(value, Tensor):
+        if isinstance(value, Tensor) or value not in (True, False, None):
             raise refuse(path, where, value, "True, False or None")
     elif where.endswith(".params"):
         return

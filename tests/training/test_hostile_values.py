@@ -144,8 +144,7 @@ def look(path, where):
 def all_cases(checkpoint):
     found = []
     for where, leaf in leaves({k: v for k, v in checkpoint.items() if k != "format"}):
-        values = {**PLAIN, **(tensors(leaf) if isinstance(leaf, torch.Tensor) else {})}
-        for name, value in values.items():
+        for name, value in {**PLAIN, **tensors(leaf)}.items():
             found.append((where, name, value))
     return found
 

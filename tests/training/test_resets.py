@@ -9,7 +9,7 @@ from tsm.plugin.cli import eval as eval_command
 from tsm.plugin.cli.average import main as average
 from tsm.plugin.cli.train import main
 from tsm.plugin.train.average import average_checkpoints
-from tsm.plugin.train.checkpoint import read_checkpoint
+from tsm.plugin.train.checkpoint import read_checkpoint, to_bytes
 
 from .conftest import TINY
 
@@ -108,3 +108,8 @@ def test_only_checkpoints_of_one_model_have_a_mean(trained, tmp_path):
         average_checkpoints([trained / "checkpoint1.pt", tmp_path / "seed" / "checkpoint_last.pt"])
     with pytest.raises(ValueError, match="accepted: one or more"):
         average_checkpoints([])
+    nameless = read_checkpoint(trained / "checkpoint2.pt")
+    del nameless["config"]["model"]
+    (tmp_path / "nameless.pt").write_bytes(to_bytes(nameless))
+    with pytest.raises(ValueError, match=r"config\.model is None; accepted: the settings of"):
+        average_checkpoints([trained / "checkpoint1.pt", tmp_path / "nameless.pt"])
