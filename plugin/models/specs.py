@@ -21,6 +21,8 @@ def parse_options(field: str, text: str) -> dict[str, Any]:
         key, equals, value = part.partition("=")
         if not key or not equals:
             raise ValueError(f"{field} has {part!r}; accepted: key=value, separated by colons")
+        if key in options:
+            raise ValueError(f"{field} has {key} twice; accepted: each key once")
         options[key] = _value(field, value)
     return options
 

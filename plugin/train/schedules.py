@@ -98,6 +98,8 @@ class PlateauConfig(ScheduleConfig):
                 f"lr_shrink is {self.lr_shrink}, lr_patience {self.lr_patience}; accepted: between "
                 "0 and 1, and 0 or more"
             )
+        if not 0 <= self.lr_threshold < 1:
+            raise ValueError(f"lr_threshold is {self.lr_threshold}; accepted: 0 or more, below 1")
 
 
 @register_lr_scheduler("reduce_lr_on_plateau")
@@ -143,6 +145,11 @@ class CosineConfig(ScheduleConfig):
 
     min_lr: float = setting(0.0, "learning rate at the end")
     lr_period_updates: int = setting(0, "updates until then; 0: the whole run")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.lr_period_updates < 0:
+            raise ValueError(f"lr_period_updates is {self.lr_period_updates}; accepted: 0 or more")
 
 
 @register_lr_scheduler("cosine")

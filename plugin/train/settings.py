@@ -9,6 +9,10 @@ from ..config import setting
 
 LOG_FORMATS = ("json", "simple", "tqdm", "none")
 EPOCHS = 10
+FROM_ZERO = (
+    "max_epoch", "max_update", "patience", "clip_norm", "alpha", "beta", "seed", "log_interval",
+    "log_seconds", "validate_interval_updates", "save_interval_updates", "hold_checkpoints_seconds",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -90,17 +94,14 @@ class LoopConfig:
     def __post_init__(self) -> None:
         if self.max_epoch is None:
             object.__setattr__(self, "max_epoch", 0 if self.max_update else EPOCHS)
-        at_least = {"update_freq": 1, "validate_interval": 1, "save_interval": 1}
-        at_least |= {"log_interval": 0, "log_seconds": 0, "keep_last_epochs": -1, "seed": 0}
-        for name in ("max_epoch", "max_update", "patience", "clip_norm", "alpha", "beta"):
-            at_least[name] = 0
-        for name in ("validate_interval_updates", "save_interval_updates"):
-            at_least[name] = 0
-        at_least["hold_checkpoints_seconds"] = 0
+        at_least = dict.fromkeys(("update_freq", "validate_interval", "save_interval"), 1)
+        at_least |= dict.fromkeys(FROM_ZERO, 0) | {"keep_last_epochs": -1}
         for name, low in at_least.items():
             value = getattr(self, name)
             if not low <= value < float("inf"):
                 raise ValueError(f"{name} is {value!r}; accepted: {low} or more")
+        if self.seed >= 2**63:  # torch's generators take no more
+            raise ValueError(f"seed is {self.seed}; accepted: 0 to 2^63 - 1")
         if self.log_format and self.log_format not in LOG_FORMATS:
             raise ValueError(
                 f"log_format is {self.log_format!r}; accepted: {', '.join(LOG_FORMATS)}"

@@ -99,6 +99,8 @@ def test_schedules():
     assert root.factor(50) == 0.5 and root.factor(400) == 0.5
     with pytest.raises(ValueError, match="lr_period_updates is 0"):
         schedule("cosine")
+    with pytest.raises(ValueError, match="lr_period_updates is -5; accepted: 0 or more"):
+        schedule("cosine", lr_period_updates=-5)
 
 
 def test_plateau_and_its_state():
@@ -111,6 +113,9 @@ def test_plateau_and_its_state():
     other = schedule("reduce_lr_on_plateau", lr_shrink=0.5, lr_patience=1)
     other.load_state_dict(plateau.state_dict())
     assert other.factor(1) == 0.125
+    for threshold in (-0.1, 1.0, float("nan")):
+        with pytest.raises(ValueError, match=r"lr_threshold is .*; accepted: 0 or more, below 1"):
+            schedule("reduce_lr_on_plateau", lr_threshold=threshold)
 
 
 def test_frozen_biases_have_no_weight_decay():

@@ -281,6 +281,7 @@ def test_embeddings_start_uniform_or_normal():
         ({"cell_options": "eps"}, "cell_options has 'eps'; accepted: key=value"),
         ({"cell_options": "eps=small"}, "cell_options has the value 'small'; accepted: a number"),
         ({"cell_options": "eps=1e-4", "eps": 1e-3}, "eps = 0.001 and cell_options"),
+        ({"cell_options": "eps=1e-4:eps=1e-3"}, "cell_options has eps twice; accepted: each key"),
         ({"init": "chronos"}, "unknown initialiser 'chronos'; did you mean chrono"),
         (
             {"cell": "nru", "init": "chrono:t_max=300"},
