@@ -29,16 +29,13 @@ from tsm.runtime.serving.store.sqlite import SqliteStore
 from . import stores
 from .store_writer import state
 
+ENV = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
 
 def writer(address, last=0):
     program = Path(__file__).with_name("store_writer.py")
-    path = os.pathsep.join(sys.path)
-    return subprocess.Popen(
-        [sys.executable, program, address, str(last)],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": path},
-    )
+    command = [sys.executable, program, address, str(last)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=ENV)
 
 
 def test_a_killed_writer_loses_nothing_that_was_answered(durable):
@@ -51,6 +48,25 @@ def test_a_killed_writer_loses_nothing_that_was_answered(durable):
     assert row.position >= answered == 30
     assert row.blob == state(row.position)
     assert [past.position for past in durable.open().history("a")][-1] == row.position
+
+
+def test_two_stores_in_one_process(tmp_path):
+    """Opening the second one must not release the locks of the first: another process that closes the file
+    would delete the log into which the first one writes."""
+    path = tmp_path / "states.db"
+    first = SqliteStore(path)
+    first.apply([Put("a", Row(1, b"x"))])
+    second = SqliteStore(path)
+    program = "import sys; from tsm.runtime.serving.store.sqlite import SqliteStore\n"
+    program += "store = SqliteStore(sys.argv[1]); print(store.count()); store.close()"
+
+    def rows_elsewhere():
+        command = [sys.executable, "-c", program, str(path)]
+        return int(subprocess.run(command, stdout=subprocess.PIPE, check=True, env=ENV).stdout)
+
+    assert rows_elsewhere() == second.count() == 1
+    first.apply([Put("b", Row(1, b"x"))])
+    assert rows_elsewhere() == second.count() == 2
 
 
 def test_a_kill_between_write_and_commit(tmp_path):

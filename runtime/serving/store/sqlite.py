@@ -11,7 +11,7 @@ import sqlite3
 import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import groupby
 from os import PathLike
@@ -81,11 +81,12 @@ class SqliteStore:
 
     def _make(self) -> None:
         """Only the owner may read the file (and so the files that SQLite puts beside it), since states are
-        confidential."""
+        confidential. A file that exists is not opened: closing it would release the locks of this process's
+        other connections to it, and another process would then delete their log."""
         try:
-            file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
-            mode = stat.S_IMODE(os.fstat(file).st_mode)
-            os.close(file)
+            with suppress(FileExistsError):
+                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+            mode = stat.S_IMODE(os.stat(self.path).st_mode)
         except OSError as error:
             raise StoreError(f"{self.path}: {error.strerror}") from error
         if mode & 0o077:  # this may be intended
