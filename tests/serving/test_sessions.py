@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+from contextlib import contextmanager
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from tsm.runtime import Model
+from tsm.runtime.serving.session.replay import extend_tail, rebuilt
 from tsm.runtime.serving.session.sessions import Sessions
-from tsm.runtime.serving.store.base import Put, Remove
+from tsm.runtime.serving.store.base import Put, Remove, Row
 from tsm.runtime.serving.store.commits import Commits
 from tsm.runtime.serving.store.memory import MemoryStore
 from tsm.runtime.serving.streams.models import Models, Source
@@ -327,6 +331,49 @@ def test_a_refused_request_does_not_take_the_session_over(files):
         for one in servers:
             await one.models.close()
             await one.commits.close()
+
+    asyncio.run(main())
+
+
+def test_removals_at_the_same_time_are_all_counted(files):
+    limits = Limits()
+
+    async def main():
+        models = Models([Source("m", str(files["lm"]))], limits, "float32", 1)
+        sessions = Sessions(models, Commits(MemoryStore()), limits, Keeping())
+        for name in "abc":
+            await sessions.step("user", name, parse("feed", {"tokens": [1]}, limits))
+        assert sessions.stored == 3
+        await asyncio.gather(*(sessions.remove("user", name) for name in "abc"))
+        assert sessions.stored == 0
+        await models.close()
+        await sessions.commits.close()
+
+    asyncio.run(main())
+
+
+def test_a_replay_does_not_stop_the_event_loop():
+    others_went_on = threading.Event()
+
+    class Slow:
+        takes_tokens, takes_dt = True, False
+
+        @contextmanager
+        def create_stream(self):
+            yield self
+
+        def feed(self, inputs, dt, last_only):
+            assert others_went_on.wait(60)
+
+        def save_state(self):
+            return b"state"
+
+    async def main():
+        row = Row(1, b"", tail=extend_tail(b"", np.array([1, 2]), None, keep=8))
+        replay = asyncio.ensure_future(rebuilt(SimpleNamespace(model=Slow()), row))
+        await asyncio.sleep(0)
+        others_went_on.set()
+        assert await replay == b"state"
 
     asyncio.run(main())
 

@@ -5,6 +5,7 @@ Each step is packed as a float32 row: dt, then either the bits of the token's in
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import numpy as np
@@ -42,9 +43,13 @@ async def rebuilt(engine: Engine, row: Row) -> bytes:
     if model.takes_tokens:
         inputs = np.ascontiguousarray(inputs[:, 0]).view(np.int32).astype(np.int64)
     dt = np.ascontiguousarray(packed[:, 0]) if model.takes_dt else None
-    try:
+
+    def fed() -> bytes:
         with model.create_stream() as stream:
             stream.feed(inputs, dt, last_only=True)
             return stream.save_state()
+
+    try:
+        return await asyncio.to_thread(fed)  # other requests go on meanwhile
     except TsmError as error:
         raise of_core(error) from error

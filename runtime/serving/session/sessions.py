@@ -4,8 +4,8 @@ A request is answered once the state after it is in the store. So a kill at any 
 answered, and an unanswered request can be sent again: with the same `request_id` it gets the first answer, and
 with an `expected_position` it is refused (409) if the stream is at another position. The store is
 authoritative: if another server has written the session in the meantime, the stream in memory is dropped and
-the step is repeated
-from the store. With `--store-writes behind` a request is answered earlier: see session/writes.py.
+the step is repeated from the store. With `--store-writes behind` a request is answered earlier: see
+session/writes.py.
 """
 
 from __future__ import annotations
@@ -178,7 +178,8 @@ class Sessions:
             session = self.hot.get(key)
             if session is not None:
                 await self._forget(key, session)
-            self.stored -= await _stored(self.commits.remove(Remove(key)))
+            removed = await _stored(self.commits.remove(Remove(key)))
+            self.stored -= removed  # read after the wait, in which other requests count as well
 
     async def page(self, user: str, after: str, most: int) -> list[tuple[str, Row]]:
         """The user's sessions sorted by id, starting after `after`; the rows have no state."""
