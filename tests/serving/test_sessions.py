@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tsm.runtime import Model
+from tsm.runtime import Model, TsmError
 from tsm.runtime.serving.session.replay import extend_tail, rebuilt
 from tsm.runtime.serving.session.sessions import Sessions
 from tsm.runtime.serving.store.base import Put, Remove, Row
@@ -348,6 +348,26 @@ def test_removals_at_the_same_time_are_all_counted(files):
         assert sessions.stored == 0
         await models.close()
         await sessions.commits.close()
+
+    asyncio.run(main())
+
+
+def test_a_reload_that_fails_changes_no_model(files, tmp_path):
+    first, second = tmp_path / "first.tsm", tmp_path / "second.tsm"
+    first.write_bytes(files["lm"].read_bytes())
+    second.write_bytes(files["lm"].read_bytes())
+
+    async def main():
+        sources = [Source("first", str(first)), Source("second", str(second))]
+        models = Models(sources, Limits(), "float32", 1)
+        first.write_bytes(files["other"].read_bytes())
+        second.write_bytes(b"no model")
+        with pytest.raises(TsmError, match=r"second\.tsm"):
+            await models.reload()
+        assert [len(engines) for engines in models.engines.values()] == [1, 1]
+        second.write_bytes(files["lm"].read_bytes())
+        assert await models.reload() == ["first"]
+        await models.close()
 
     asyncio.run(main())
 

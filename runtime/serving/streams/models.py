@@ -43,12 +43,12 @@ class Models:
         self.engines: dict[str, list[Engine]] = {}
         self.reloading = asyncio.Lock()
         for source in sources:
-            self.engines.setdefault(source.name, []).append(self._open(source))
+            engine = Engine(source.name, self._load(source), limits)
+            self.engines.setdefault(source.name, []).append(engine)
         self.first = sources[0].name
 
-    def _open(self, source: Source) -> Engine:
-        model = Model.load(source.path, dtype=self.dtype, threads=self.threads)
-        return Engine(source.name, model, self.limits)
+    def _load(self, source: Source) -> Model:
+        return Model.load(source.path, dtype=self.dtype, threads=self.threads)
 
     def newest(self, name: str | None) -> Engine:
         engines = self.engines.get(name or self.first)
@@ -79,25 +79,24 @@ class Models:
 
     async def reload(self) -> list[str]:
         """Loads the files that have changed and returns the names of their models; existing sessions keep their
-        old weights."""
+        old weights. If a file cannot be read, nothing changes."""
         async with self.reloading:
             return await self._reload()
 
     async def _reload(self) -> list[str]:
-        changed = []
+        changed: dict[str, Engine] = {}
         for name, engines in self.engines.items():
             source = next(one for one in self.sources if one.name == name)
-            fresh = await asyncio.to_thread(
-                Model.load, source.path, dtype=self.dtype, threads=self.threads
-            )
-            if fresh.checksum == engines[0].model.checksum:
-                continue
-            self.engines[name] = [Engine(name, fresh, self.limits), *engines]
-            changed.append(name)
+            fresh = await asyncio.to_thread(self._load, source)
+            if fresh.checksum != engines[0].model.checksum:
+                changed[name] = Engine(name, fresh, self.limits)
+        for name, engine in changed.items():
+            self.engines[name].insert(0, engine)
+        for name in changed:
             for old in self.engines[name][MOST_VERSIONS:]:
                 self.engines[name].remove(old)
                 await old.close(drain=True)
-        return changed
+        return [*changed]
 
     async def close(self) -> None:
         for engine in self.all():
