@@ -84,7 +84,10 @@ def _stated(one: Exported) -> Check:
 def _accepted(proof: dict[str, Any]) -> str:
     """The proof that a file carries, in words."""
     words = f"{proof.get('checks')} checks passed in {proof.get('dtype')}, tsm {proof.get('tsm_version')}"
-    by = proof.get("criterion") or {}
-    if "limit" not in by:
+    by = proof.get("criterion")
+    if not isinstance(by, dict):
         return words
-    return f"{words}; {by['name']} {by['found']:.1e} away on {by['on']}, limit {by['limit']:g}"
+    found, limit = by.get("found"), by.get("limit")
+    if not isinstance(found, int | float) or not isinstance(limit, int | float):
+        return words
+    return f"{words}; {by.get('name')} {found:.1e} away on {by.get('on')}, limit {limit:g}"

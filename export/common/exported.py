@@ -1,7 +1,7 @@
 """A file that tsm-export wrote: its format, its metadata, and what runs it.
 
-    found = open_exported("model.onnx")     # or .tsm, .pt, .pt2, a Triton repository
-    found.facts["family"], found.options, found.proof
+    (found,) = open_exported("model.onnx")     # or .tsm, .pt, .pt2
+    found.facts["family"], found.options(), found.proof
 
 A Triton repository holds two such files, one per model; either of them may have been deleted.
 """
@@ -16,6 +16,7 @@ from typing import Any
 from . import seal
 from .formats import Options, get_format
 from .runner import Runner
+from .tsm_header import METADATA, read_header
 
 
 @dataclass(frozen=True)
@@ -97,9 +98,14 @@ def facts_of(path: Path, kind: str) -> dict[str, Any]:
 
 
 def _facts_of_tsm(path: Path) -> dict[str, Any]:
-    with open(path, "rb") as file:
-        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-    config = json.loads(header["__metadata__"]["tsm"])
+    header = read_header(path)
+    try:
+        return _facts_of_header(header, json.loads(header[METADATA]["tsm"]))
+    except (LookupError, TypeError, ValueError) as error:
+        raise ValueError(f"{path}: the header is not that of a model ({error!r})") from error
+
+
+def _facts_of_header(header: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
     types = {"F32": "float32", "BF16": "bfloat16", "I8": "int8"}
     states = [
         {"name": state["name"], "layer": number, "width": state["width"]}

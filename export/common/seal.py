@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from . import checksum
+from .tsm_header import METADATA, read_header, with_metadata
 
 DIGITS = 64
 PATTERN = re.compile(rb"tsm-sha256(\+data)?:([0-9a-f]{64})")
@@ -33,9 +34,7 @@ Record = Mapping[str, Any]
 
 
 def kind_of(path: Path) -> str:
-    """tsm, onnx, torchscript, pt2 or triton, from the contents; FileNotFoundError if there is no file."""
-    if path.is_dir():
-        return "triton"
+    """tsm, onnx, torchscript or pt2, from the contents of a file."""
     with open(path, "rb") as file:
         head = file.read(9)
     if head[8:] == b"{":
@@ -60,16 +59,7 @@ def seal(path: Path, kind: str, record: Record) -> None:
 
 
 def _seal_tsm(path: Path, text: str) -> None:
-    data = path.read_bytes()
-    length = int.from_bytes(data[:8], "little")
-    header = json.loads(data[8 : 8 + length])
-    header["__metadata__"] |= {"checksum": checksum.BLANK, PROOF: text}
-    head = json.dumps(header, separators=(",", ":")).encode()
-    head += b" " * (-len(head) % 8)
-    made = bytearray(len(head).to_bytes(8, "little") + head)
-    made += memoryview(data)[8 + length :]
-    checksum.seal(made)
-    path.write_bytes(made)
+    path.write_bytes(with_metadata(path.read_bytes(), {PROOF: text}))
 
 
 def _seal_onnx(path: Path, text: str) -> None:
@@ -135,10 +125,7 @@ def check_folder(folder: Path) -> str:
 def proof_of(path: Path, kind: str) -> dict[str, Any] | None:
     """The proof that a file carries; None if it has none."""
     if kind == "tsm":
-        with open(path, "rb") as file:
-            text = json.loads(file.read(int.from_bytes(file.read(8), "little")))[
-                "__metadata__"
-            ].get(PROOF)
+        text = read_header(path)[METADATA].get(PROOF)
     elif kind == "onnx":
         import onnx
 

@@ -31,7 +31,7 @@ from ...plugin.extras import how_to_install
 from ...plugin.layers import Recurrent
 from ...plugin.models import SequenceModel
 from ...plugin.trained import Trained
-from ..common.checksum import BLANK, seal
+from ..common.tsm_header import with_metadata
 
 FORMAT = 2
 FAMILIES = ("lm", "classifier", "tagger")
@@ -266,15 +266,4 @@ def _file(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bytes:
         raise ModuleNotFoundError(
             f"safetensors is not installed; run: {needs}", name="safetensors"
         ) from error
-    made = save(dict(tensors))
-    length = int.from_bytes(made[:8], "little")
-    header = {
-        "__metadata__": {"checksum": BLANK, "tsm": _json(config)},  # first, and in this order
-        **json.loads(made[8 : 8 + length]),
-    }
-    head = _json(header).encode()
-    head += b" " * (-len(head) % 8)
-    data = bytearray(len(head).to_bytes(8, "little") + head)
-    data += memoryview(made)[8 + length :]
-    seal(data)
-    return bytes(data)
+    return bytes(with_metadata(save(dict(tensors)), {"tsm": _json(config)}))

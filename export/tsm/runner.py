@@ -49,8 +49,9 @@ class RuntimeRunner:
         chunks = [x[row, :end] for row, end in enumerate(ends)]
         times = None if dt is None else [dt[row, :end] for row, end in enumerate(ends)]
         found = self.loaded.feed_many(streams, chunks, times)
+        states = [stream.state() for stream in streams]
         new: State = [
-            {name: np.stack([s.state()[name][index] for s in streams]) for name in names}
+            {name: np.stack([one[name][index] for one in states]) for name in names}
             for index, names in enumerate(self.layers)
         ]
         if not self.stepwise:

@@ -12,6 +12,7 @@ import torch
 from small_models import small
 from tsm.export import verify_file
 from tsm.export.cli import main
+from tsm.export.common.checksum import seal
 from tsm.export.common.exported import open_exported
 from tsm.export.common.formats import MODULES, Options, Stored, get_format
 from tsm.export.common.seal import SUMS
@@ -85,6 +86,31 @@ def test_every_flipped_bit_is_found(exported, tmp_path, capsys):
 def test_a_thousand_flipped_bits(exported, tmp_path, capsys):
     """200 flipped bits in each of the five formats."""
     attack(exported, tmp_path, capsys, FLIPS_NIGHTLY)
+
+
+HEAD = b'{"__metadata__":{"checksum":"00000000"'
+
+
+@pytest.mark.parametrize(
+    ("length", "header", "said"),
+    [
+        (None, HEAD + b"}}", "KeyError('tsm')"),
+        (None, HEAD + b',"tsm":"[]"}}', "TypeError"),
+        (None, HEAD + b',"tsm":"{}"}}', "KeyError('layers')"),
+        (None, HEAD + b"}", "the header is not JSON"),
+        (None, HEAD + b',"x":' + b"[" * 10**6, "the header is not JSON"),
+        (2**40, HEAD + b"}}", "the header's length is 1,099,511,627,776; accepted: up to"),
+        (2**63, HEAD + b"}}", "the header's length is 9,223,372,036,854,775,808; accepted: up to"),
+    ],
+)
+def test_a_hostile_header_with_the_right_checksum(tmp_path, capsys, length, header, said):
+    data = bytearray((length or len(header)).to_bytes(8, "little") + header)
+    seal(data)
+    path = tmp_path / "model.tsm"
+    path.write_bytes(data)
+    assert main(["verify", str(path)]) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.startswith(f"tsm-export: error: {path}: the header")
 
 
 def test_cut_short_and_made_longer(exported, tmp_path, capsys):
