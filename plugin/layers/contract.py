@@ -17,6 +17,11 @@ import torch
 from torch import Tensor
 
 
+def state_dtype_of(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of states, accumulation and time in a layer of this dtype."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
 class LayerCall(NamedTuple):
     cell: str
     constants: tuple[float, ...]
@@ -29,8 +34,7 @@ class LayerCall(NamedTuple):
 
     @property
     def state_dtype(self) -> torch.dtype:
-        """The dtype of states, accumulation and time."""
-        return torch.float64 if self.dtype == torch.float64 else torch.float32
+        return state_dtype_of(self.dtype)
 
 
 class Gradients(NamedTuple):

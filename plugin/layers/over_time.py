@@ -18,7 +18,7 @@ from ..common.torch_private import autocast_enabled
 from . import nru_cuda
 from .checks import check_dt, check_input, check_lengths, check_state
 from .choose import Route, choose
-from .contract import LayerCall
+from .contract import LayerCall, state_dtype_of
 from .operator import needs_operator, run_function, run_operator
 from .parameters import value_of
 from .reference import reference_recurrence
@@ -86,7 +86,7 @@ class CellOverTime:
 
     def zeros(self, batch: int, like: Tensor) -> States:
         """The initial states (zeros) for weights with the dtype and device of `like`."""
-        exact = _exact(like)
+        exact = state_dtype_of(like.dtype)
         return {
             name: like.new_zeros(batch, width, dtype=exact) for name, width in self.widths.items()
         }
@@ -121,7 +121,7 @@ class CellOverTime:
         if lengths is not None:
             lengths = check_lengths(lengths, batch, steps).to(x.device, torch.int64)
         if dt is not None:
-            exact = _exact(weight_x)
+            exact = state_dtype_of(weight_x.dtype)
             dt = check_dt(dt, self.cell, self.options, batch, steps, exact).to(x.device)
         dtype = _product_dtype(x)
         route = self.route(dtype, x.device)
@@ -158,7 +158,7 @@ class CellOverTime:
         lengths: Tensor | None,
         recurrence: Callable[..., tuple[Tensor, States]] = reference_recurrence,
     ) -> tuple[Tensor, States]:
-        exact = _exact(numbers.weight_x)
+        exact = state_dtype_of(numbers.weight_x.dtype)
         state = self.zeros(x.shape[0], numbers.bias) if state is None else state
         vectors = self.vector_values(numbers.raw)
         return recurrence(
@@ -171,11 +171,6 @@ class CellOverTime:
             dt,
             lengths,
         )
-
-
-def _exact(weight: Tensor) -> torch.dtype:
-    """The dtype of states and time."""
-    return torch.float64 if weight.dtype == torch.float64 else torch.float32
 
 
 def _product_dtype(x: Tensor) -> torch.dtype:

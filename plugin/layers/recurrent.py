@@ -12,6 +12,7 @@ from ..cells import get_cell
 from ..common.checks import check_integer, check_rate
 from ..init import gate_biases
 from .checks import check_starts
+from .contract import state_dtype_of
 from .over_time import CellOverTime, Numbers
 from .parameters import all_rows, start_value, weight_drop
 
@@ -154,7 +155,7 @@ class Recurrent(CellOverTime, nn.Module):
 
     @property
     def state_dtype(self) -> torch.dtype:
-        return torch.float64 if self.weight_x.dtype == torch.float64 else torch.float32
+        return state_dtype_of(self.weight_x.dtype)
 
     def forward(
         self,

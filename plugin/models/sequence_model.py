@@ -108,5 +108,6 @@ def needed(sizes: Sizes, name: str, family: str) -> int:
 
 
 def count_parameters(model: nn.Module) -> int:
-    """The number of trained parameters. Shared parameters count once; a frozen embedding does not count."""
+    """The number of parameters, also of those that `freeze_recurrent` leaves untrained. Shared ones count once;
+    a frozen embedding is a buffer and does not count."""
     return sum(parameter.numel() for parameter in model.parameters())

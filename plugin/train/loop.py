@@ -94,7 +94,7 @@ class Trainer:
         self.state = TrainState()
         self.carried: State | None = None
         self.stop = StopRequest()
-        progress.on_loss = lambda why: self.stop.ask(why)
+        progress.on_loss = self.stop.ask
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.rates = [group["lr"] for group in optimizer.param_groups]
         self.takes_dt = takes_dt(model)

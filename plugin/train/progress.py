@@ -205,7 +205,7 @@ class Progress:
 
     @contextmanager
     def _unless_gone(self, writer: Writer) -> Iterator[None]:
-        """Closes a writer whose terminal or pipe is closed."""
+        """Removes a writer whose terminal or pipe is closed."""
         try:
             yield
         except OSError as error:

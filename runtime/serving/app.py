@@ -58,7 +58,7 @@ class App:
         socket = Socket(self.service, scope, receive, send)
         if match is None:
             await receive()
-            await socket._refuse(Problem(404, f"no WebSocket at {scope['path']!r:.80}"))
+            await socket.refuse(Problem(404, f"no WebSocket at {scope['path']!r:.80}"))
         else:
             await socket.run(match[1])
 
@@ -85,9 +85,7 @@ class App:
                     answer = await handler(service, request, *groups)
         except Problem as problem:
             answer = refusal(problem, route)
-        except (
-            RecursionError
-        ):  # parsing worked, but the value is too deeply nested for an error message
+        except RecursionError:  # parsed, but too deeply nested for an error message
             answer = refusal(Problem(400, TOO_DEEP), route)
         except Gone:
             return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import suppress
 from typing import Any
 
 from ..service import Route, Service
@@ -12,7 +11,7 @@ from ..store.base import Row
 from ..streams.steps import LONGEST_ID, parse
 from ..streams.text import Telling
 from ..transport.fields import Fields, shown, wrong
-from ..transport.http import Answer, Events, Gone, Request
+from ..transport.http import Answer, Request
 from ..transport.problems import Problem
 
 PAGE, MOST_OF_A_PAGE = 100, 1000
@@ -57,13 +56,8 @@ async def generate(service: Service, request: Request, name: str) -> Answer | No
             raise
         await events.send(problem.body(), "error")
     finally:
-        await _ended(events)
-    return None
-
-
-async def _ended(events: Events) -> None:
-    with suppress(Gone):
         await events.end()
+    return None
 
 
 async def page(service: Service, request: Request) -> Answer:

@@ -48,7 +48,7 @@ class Socket:
         try:
             protocol = self._admit()
         except Problem as problem:
-            await self._refuse(problem)
+            await self.refuse(problem)
             return
         await self.raw_send({"type": "websocket.accept", "subprotocol": protocol})
         service = self.service
@@ -84,7 +84,7 @@ class Socket:
             raise Problem(503, f"there are {most} WebSockets, the limit of {flag}", retry_after=1)
         return PROTOCOL if PROTOCOL in offered else None
 
-    async def _refuse(self, problem: Problem) -> None:
+    async def refuse(self, problem: Problem) -> None:
         headers = [(b"content-type", b"application/problem+json"), *problem.headers]
         start = {"type": "websocket.http.response.start", "status": problem.status}
         await self.raw_send({**start, "headers": headers})
@@ -101,9 +101,7 @@ class Socket:
             self.busy = False
             self.service.metrics.answered("websocket", status, time.perf_counter() - begin)
             handled += 1
-            if (
-                handled % MOST_IN_A_ROW == 0
-            ):  # refused messages are answered without awaiting anything
+            if handled % MOST_IN_A_ROW == 0:  # refused messages are answered without a wait
                 await asyncio.sleep(0)
         await self._close()
 
@@ -145,9 +143,7 @@ class Socket:
             return 200
         except Problem as problem:
             refused = problem
-        except (
-            RecursionError
-        ):  # parsing worked, but the value is too deeply nested for an error message
+        except RecursionError:  # parsed, but too deeply nested for an error message
             refused = Problem(400, TOO_DEEP)
         except Gone:
             raise

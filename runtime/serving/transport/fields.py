@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from .problems import Problem
 
-MISSING = object()
 TOO_DEEP = "the body is nested too deeply"
 
 
