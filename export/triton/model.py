@@ -37,9 +37,8 @@ class TritonPythonModel:
         self.last_only = self.model.family == "classifier"
         idle = int(config["sequence_batching"]["max_sequence_idle_microseconds"])
         self.idle_seconds = idle * 1e-6 * GRACE
-        self.streams = (
-            OrderedDict()
-        )  # number of a sequence -> (stream, when it was last used), oldest first
+        # Number of a sequence -> (stream, when it was last used), oldest first.
+        self.streams = OrderedDict()
 
     def execute(self, requests):
         self._drop_idle()
@@ -47,9 +46,8 @@ class TritonPythonModel:
         waiting = {}  # number of a sequence -> its index in `requests`
         for place, request in enumerate(requests):
             number = int(value_of(request, "CORRID").item())
-            if (
-                number in waiting
-            ):  # Triton never sends two requests of a sequence at once; if it did, they would run in order
+            # Triton never sends two requests of a sequence at once; if it did, they would run in order.
+            if number in waiting:
                 self._feed(requests, waiting, responses)
                 waiting = {}
             if value_of(request, "START").item():

@@ -108,9 +108,8 @@ def _own(p: argparse.ArgumentParser) -> None:
     own.add_argument(
         "--srcdict", type=Path, metavar="FILE", help="use this dict.txt instead of a new dictionary"
     )
-    own.add_argument(
-        "--only-source", action="store_true", help=argparse.SUPPRESS
-    )  # fairseq's flag for LMs
+    # fairseq's flag for LMs
+    own.add_argument("--only-source", action="store_true", help=argparse.SUPPRESS)
 
 
 def _tables(p: argparse.ArgumentParser) -> None:

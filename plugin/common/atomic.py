@@ -76,9 +76,8 @@ def make_folder(folder: Path) -> None:
     if folder.is_dir():
         return
     make_folder(folder.parent)
-    with suppress(
-        FileExistsError
-    ):  # another process created it first, or it is a file and writing will fail
+    # Another process may create it first; if it is a file, writing will fail.
+    with suppress(FileExistsError):
         os.mkdir(folder)
     with suppress(PermissionError):  # a folder without read permission cannot be synced
         sync_folder(folder.parent)

@@ -34,9 +34,8 @@ class CorpusWriter:
 
     def __enter__(self) -> CorpusWriter:
         with ExitStack() as stack:
-            self._idx: IO[bytes] = stack.enter_context(
-                atomic_file(self.idx_path)
-            )  # entered first, so renamed last
+            # Entered first, so renamed last.
+            self._idx: IO[bytes] = stack.enter_context(atomic_file(self.idx_path))
             self._bin: IO[bytes] = stack.enter_context(atomic_file(self.bin_path))
             self._labels: IO[bytes] = stack.enter_context(
                 tempfile.TemporaryFile(dir=self.idx_path.parent)

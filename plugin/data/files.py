@@ -216,9 +216,7 @@ def read_lines(entry: Entry, encoding: Encoding = UTF8) -> Iterator[str]:
             number += 1
             try:
                 line = text.readline(MAX_LINE)
-            except (
-                UnicodeDecodeError
-            ) as e:  # the error may be in bytes read ahead, some lines later
+            except UnicodeDecodeError as e:  # it may be in bytes read ahead, some lines later
                 number += e.object[: e.start].count(b"\n")
                 raise _not_text(entry, encoding, f"line {number}", e) from e
             if not line:

@@ -52,10 +52,8 @@ OTHERS = "the that and said spoke of so , . : <eos>"
 
 TOPIC_SHARE, ADJECTIVE_SHARE = 0.85, 0.25  # nouns of the topic; adjectives before a noun
 OPENER_SHARE, PRONOUN_SHARE = 0.35, 0.2  # sentences with an opener; with a pronoun
-NESTED_SHARE, COMPOUND_SHARE = (
-    0.15,
-    0.15,
-)  # share of pairs among the clauses inside a pair; share of plain clauses followed by `and`
+NESTED_SHARE = 0.15  # of pairs among the clauses inside a pair
+COMPOUND_SHARE = 0.15  # of plain clauses followed by `and`
 THAT_SHARE, OBJECT_SHARE = 0.5, 0.4  # modifiers with `that`; of those, with a new subject
 MODIFIERS, CLAUSES, SENTENCES = (1.0, 2.5), (0.8, 2.2), (8.0, 3.0)  # a, b of the power-law tails
 MAX_DEPTH, MAX_PAIRS = 2, 2  # clauses inside noun phrases, pairs inside pairs

@@ -64,6 +64,5 @@ def empty(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Ten
     if size < LARGE or device != _CPU:
         return torch.empty(shape, dtype=dtype, device=device)
     flat = torch.frombuffer(_core.Memory(size), dtype=dtype)
-    return (
-        flat if len(shape) == 1 else flat.resize_(shape)
-    )  # autograd would track a view; resize_ is not tracked
+    # Autograd would track a view; resize_ is not tracked.
+    return flat if len(shape) == 1 else flat.resize_(shape)

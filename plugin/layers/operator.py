@@ -239,10 +239,9 @@ def layer_operator(
         y, last, saved = implementation.forward(
             call, x, weight_x, bias, weight_h, list(state), values, dt, lengths, keep
         )
+    # Outputs share no memory and have the layout of the fake outputs.
     shared = y.untyped_storage().data_ptr() in {t.untyped_storage().data_ptr() for t in saved}
-    if (
-        shared or not y.is_contiguous()
-    ):  # outputs share no memory and have the layout of the fake outputs
+    if shared or not y.is_contiguous():
         y = y.clone(memory_format=torch.contiguous_format)
     return y, torch.stack(last), *saved, *(y.new_empty(0) for _ in range(SAVED - len(saved)))
 

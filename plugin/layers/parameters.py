@@ -16,9 +16,8 @@ _LINKS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]]
     "exp": (torch.exp, torch.log),
     "identity": (lambda raw: raw, lambda value: value),
 }
-_GRADIENTS: dict[
-    str, Callable[[Tensor, Tensor], Tensor]
-] = {  # (gradient of the value, value) -> gradient of raw
+# (gradient of the value, value) -> gradient of raw
+_GRADIENTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "sigmoid": torch.ops.aten.sigmoid_backward.default,
     "exp": torch.mul,
     "identity": lambda gradient, value: gradient,

@@ -73,9 +73,8 @@ class SeriesTask(FixedTask):
         self.shape = self.splits["train"].shape
         self.lengths = np.diff(self.splits["train"].offsets)
         check_max_tokens(config.max_tokens, int(self.lengths.max()), "sequence")
-        self._parts = lru_cache(maxsize=2)(
-            self._cut
-        )  # of the current epoch, and of the first, to count batches
+        # Of the current epoch, and of the first, to count batches.
+        self._parts = lru_cache(maxsize=2)(self._cut)
         if not self.shape.classes:
             self.criterion = "mse"  # type: ignore[misc]
 

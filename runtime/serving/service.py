@@ -57,8 +57,7 @@ class Service:
             return await self.sessions.step(user, name, step, telling)
 
 
-Handler = Callable[
-    ..., Awaitable[Answer | None]
-]  # called with (service, request, *groups of the path); returns None if it has sent the answer itself
+# Called with (service, request, *groups of the path); returns None if it has sent the answer itself.
+Handler = Callable[..., Awaitable[Answer | None]]
 Route = tuple[str, str, str, Handler]
 __all__ = ["Answer", "Handler", "Request", "Route", "Service"]

@@ -36,15 +36,12 @@ def ordered_map(
     iterator = iter(items)
     head = list(islice(iterator, 2))
     items = chain(head, iterator)
-    if (
-        check_workers(workers) == 1 or len(head) < 2
-    ):  # for a single item, starting a worker would take longer
+    if check_workers(workers) == 1 or len(head) < 2:  # a worker starts too slowly for one item
         for item in items:
             yield function(item, *shared)
         return
-    context = multiprocessing.get_context(
-        "spawn"
-    )  # fork would copy locks that threads hold (sentencepiece, torch)
+    # A fork would copy locks that threads hold (sentencepiece, torch).
+    context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, context, _receive, shared) as pool:
         pending: deque[Future[Result]] = deque()
         try:

@@ -35,9 +35,8 @@ class Found:
     largest: np.ndarray | float = 0.0  # absolute values, per input
     names: dict[str, int] = field(default_factory=dict)  # label -> number, in order of appearance
     places: list[str] = field(default_factory=list)  # where each label first occurs
-    firsts: array[int] = field(
-        default_factory=lambda: array("q")
-    )  # number of each sequence's label
+    # The number of each sequence's label.
+    firsts: array[int] = field(default_factory=lambda: array("q"))
     count: int = 0
 
     def add(self, series: Series) -> None:

@@ -24,9 +24,8 @@ class TextSource:
     rule: str  # how the splits were made, in words
     dataset: str | None = None
     files: dict[str, str] = field(default_factory=dict)  # split -> name of the file read
-    expected: Mapping[str, Mapping[str, int]] = field(
-        default_factory=dict
-    )  # split -> {"lines": n, "words": n, ...}
+    # split -> {"lines": n, "words": n, ...}
+    expected: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     expected_types: int | None = None
     differences: list[str] = field(default_factory=list)  # found before anything is counted
     notes: list[str] = field(default_factory=list)

@@ -55,10 +55,8 @@ def application(
     given["limits"] = bounds = _made(Limits, limits or {})
     given["keeping"] = _made(Keeping, keeping or {})
     if (token_file := options.get("token_file")) is not None:
-        given |= {
-            "token_file": _tokens(token_file),
-            "host": "0.0.0.0",
-        }  # any Host is accepted, since tokens protect the server
+        # Any Host is accepted, since tokens protect the server.
+        given |= {"token_file": _tokens(token_file), "host": "0.0.0.0"}
     told = _made(Options, given)
 
     def app() -> Any:

@@ -26,9 +26,8 @@ from ..transport.problems import Problem
 
 MOST_CHOICES = 16
 MOST_LOGPROBS = 20
-NEUTRAL: dict[
-    str, tuple[Any, ...] | None
-] = {  # fields that are not supported -> accepted values, which change nothing
+# Fields that are not supported -> accepted values, which change nothing.
+NEUTRAL: dict[str, tuple[Any, ...] | None] = {
     "frequency_penalty": (0, 0.0),
     "presence_penalty": (0, 0.0),
     "best_of": (1,),

@@ -50,9 +50,8 @@ class Messages:
     def __init__(self) -> None:
         from google.protobuf import descriptor_pool
 
-        self.pool = (
-            descriptor_pool.DescriptorPool()
-        )  # private, since others may register the same names
+        # A private one, since others may register the same names.
+        self.pool = descriptor_pool.DescriptorPool()
         for package, rows in PACKAGES.items():
             self.pool.Add(_file(package, rows))
 

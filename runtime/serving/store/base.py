@@ -46,9 +46,7 @@ class Row(NamedTuple):
     request_id: str = ""
     answer: bytes = b""
     tail: bytes = b""
-    version: int = (
-        0  # version and epoch are set by the store; in a Put they are what its writer saw
-    )
+    version: int = 0  # this and epoch are set by the store; in a Put they are what its writer saw
     epoch: int = 0
 
 

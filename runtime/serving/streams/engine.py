@@ -21,10 +21,7 @@ from ..transport.problems import Problem, of_core
 from .steps import Chunk, Step
 
 LOOK = 0.001  # seconds between checks that a cancelled request has ended
-FLAGS = {
-    "full": ("queue", "hot"),
-    "deadline": ("seconds",),
-}  # pool error -> the limits that cause it
+FLAGS = {"full": ("queue", "hot"), "deadline": ("seconds",)}  # pool error -> limits that cause it
 Emit = Callable[[list[int]], Awaitable[None]]
 
 
