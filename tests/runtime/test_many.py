@@ -183,7 +183,7 @@ def test_generate_many_streams_with_one_setting(model):
     "setting, message",
     [
         (dict(n=[1, 1, -1, 1, 1]), "n = -1"),
-        (dict(temperature=[1, 1, -1, 1, 1]), "temperature = -1"),
+        (dict(temperature=[1, 1, -1, 1, 1]), r"^generations\[2\]: temperature = -1"),
         (dict(top_k=[0, 0, -2, 0, 0]), "top_k = -2"),
         (dict(top_p=[1, 1, 0, 1, 1]), "top_p = 0"),
         (dict(n=[1, 1, 2**62, 1, 1]), "n = 4611686018427387904; accepted: as many as"),
@@ -191,7 +191,7 @@ def test_generate_many_streams_with_one_setting(model):
         (dict(seed=[0, 0, -1, 0, 0]), "seed = -1"),
         (dict(seed=[0, 0, 0.5, 0, 0]), "seed is a float; accepted: an integer"),
         (dict(seed=[0, 0, None, 0, 0]), "seed is a NoneType"),
-        (dict(dt=[1, 1, -1, 1, 1]), "dt is -1"),
+        (dict(dt=[1, 1, -1, 1, 1]), r"^generations\[2\]: dt is -1"),
         (dict(temperature=[1, 1, "hot", 1, 1]), r"temperature\[2\] is a str"),
         (dict(top_k=[1, 1, 1.5, 1, 1]), r"top_k\[2\] is a float"),
     ],
@@ -217,7 +217,7 @@ def test_generations_of_the_whole_call(model, load):
     streams = streams_of(model)
     with pytest.raises(TsmError, match="n has 2 entries; accepted: one per stream, 5"):
         model.generate_many(streams, [1, 2])
-    with pytest.raises(TsmError, match="twice") as caught:
+    with pytest.raises(TsmError, match=r"^generations\[2\]: its stream occurs twice") as caught:
         model.generate_many([streams[0], streams[1], streams[0]], 3)
     assert caught.value.chunk == 2
     classifier = load("classifier")

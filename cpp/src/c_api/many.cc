@@ -104,15 +104,10 @@ void run_many(const tsm_model* model, const Theirs* first, size_t count, const c
     try {
       ours.push_back(translate(theirs.read(i)));
     } catch (const Error& error) {
-      const std::string message =
-          std::string(name) + "[" + std::to_string(i) + "]: " + error.what();
-      if (!how.failures) {
-        Error numbered(message, error.kind);
-        numbered.chunk = int64_t(i);
-        throw numbered;
-      }
+      const Error refused = numbered(name, int64_t(i), error);
+      if (!how.failures) throw refused;
       ours.emplace_back();  // keeps the indices right; the engine refuses this one again
-      batch.failures.push_back({int64_t(i), error.kind, message});
+      batch.failures.push_back({int64_t(i), refused.kind, refused.what()});
     }
   }
   run(ours, Call{&flag, how.failures ? &batch.failures : nullptr, false});

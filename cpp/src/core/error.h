@@ -29,6 +29,13 @@ class Error : public std::runtime_error {
   int64_t chunk = -1;  // index of the refused chunk in a call on many streams; -1: no single one
 };
 
+// The error of items[number] in a call on many.
+inline Error numbered(const char* items, int64_t number, const Error& error) {
+  Error found(std::string(items) + "[" + std::to_string(number) + "]: " + error.what(), error.kind);
+  found.chunk = number;
+  return found;
+}
+
 inline void require(bool condition, const std::string& message,
                     ErrorKind kind = ErrorKind::kInvalidArgument) {
   if (!condition) throw Error(message, kind);

@@ -22,9 +22,8 @@ std::string shown(double value) {
 }  // namespace
 
 void refuse(int64_t chunk, const std::string& what, ErrorKind kind) {
-  Error error((chunk < 0 ? "" : "chunks[" + std::to_string(chunk) + "]: ") + what, kind);
-  error.chunk = chunk;
-  throw error;
+  const Error error(what, kind);
+  throw chunk < 0 ? error : numbered("chunks", chunk, error);
 }
 
 Hold::~Hold() {

@@ -14,23 +14,29 @@ constexpr int64_t kFewestStreams = 64;  // but a group has at least this many st
 
 }  // namespace
 
-void Generator::check(const Generation& item, int64_t number) const {
-  if (item.n < 0 || (!item.tokens && item.n > 0)) {
-    refuse(number, item.n < 0 ? "n = " + std::to_string(item.n) + "; accepted: 0 or more"
-                              : "tokens is null; accepted: room for n tokens");
-  }
-  try {
-    tsm::check(item.sampling);
-  } catch (const Error& error) {
-    refuse(number, error.what());
-  }
+// Whether f() succeeded. Its error names the generation.
+template <class F>
+bool Generator::accepted(int64_t item, const F& f) const {
+  return tsm::accepted(call_, item, [&] {
+    try {
+      f();
+    } catch (const Error& error) {
+      throw call_.alone ? error : numbered("generations", item, error);
+    }
+  });
+}
+
+void Generator::check(const Generation& item) const {
+  if (item.n < 0) throw Error("n = " + std::to_string(item.n) + "; accepted: 0 or more");
+  if (!item.tokens && item.n > 0) throw Error("tokens is null; accepted: room for n tokens");
+  tsm::check(item.sampling);
   const int64_t token = 0;
   Chunk chunk;  // checked like any other chunk
   chunk.stream = item.stream;
   chunk.tokens = &token;
   chunk.steps = 1;
   if (item.dt != 1) chunk.dt = &item.dt;
-  feed_.check(chunk, number);
+  feed_.check(chunk, -1);
 }
 
 // Chunk k belongs to item order[k]. The longest generations come first, so that at every step the
@@ -43,7 +49,7 @@ void Generator::run(const Generation* items, int64_t count, const Call& call) {
   int64_t* const order = own_workspace_.order.data();
   int64_t left = 0;
   for (int64_t i = 0; i < count; ++i) {
-    if (accepted(call, i, [&] { check(items[i], call.alone ? -1 : i); })) order[left++] = i;
+    if (accepted(i, [&] { check(items[i]); })) order[left++] = i;
   }
   std::sort(order, order + left, [items](int64_t a, int64_t b) {
     return items[a].n != items[b].n ? items[a].n > items[b].n : a < b;
@@ -62,7 +68,7 @@ void Generator::run(const Generation* items, int64_t count, const Call& call) {
   int64_t held = 0;
   for (int64_t k = 0; k < left; ++k) {
     Stream& stream = *own_workspace_.chunks[size_t(k)].stream;
-    if (!accepted(call, order[k], [&] { hold.take(stream, number(k)); })) continue;
+    if (!accepted(order[k], [&] { hold.take(stream, -1); })) continue;
     own_workspace_.slots.data()[held] = &stream.slot_;
     own_workspace_.started[size_t(k)] = {held++, stream.position_, stream.time_};
   }
@@ -115,9 +121,9 @@ void Generator::group(int64_t first, int64_t count) {
     for (int64_t i = left - 1; i >= 0; --i) {
       const int64_t k = active[i], token = own_workspace_.drawn.data()[k - first];
       if (token < 0) {
-        accepted(call_, own_workspace_.order.data()[k], [&] {
-          refuse(number(k), "generate: a logit is not finite; the stream is unchanged",
-                 ErrorKind::kBadState);
+        accepted(own_workspace_.order.data()[k], [] {
+          throw Error("generate: a logit is not finite; the stream is unchanged",
+                      ErrorKind::kBadState);
         });
         put_back(k);
         left = drop(active, left, k);
@@ -137,8 +143,7 @@ void Generator::group(int64_t first, int64_t count) {
 int64_t Generator::step(int64_t* active, int64_t count) {
   while (!feed_.advance(own_workspace_.chunks.data(), active, count, call_)) {
     for (const NotFinite& bad : fed_workspace_.broken) {
-      accepted(call_, own_workspace_.order.data()[bad.chunk],
-               [&] { feed_.refuse_broken(bad, number(bad.chunk)); });
+      accepted(own_workspace_.order.data()[bad.chunk], [&] { feed_.refuse_broken(bad, -1); });
       put_back(bad.chunk);
       count = drop(active, count, bad.chunk);
     }

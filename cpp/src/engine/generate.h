@@ -36,8 +36,9 @@ class Generator {
   void run(const Generation* items, int64_t count, const Call& call);
 
  private:
-  void check(const Generation& item, int64_t number) const;
-  int64_t number(int64_t k) const { return call_.alone ? -1 : own_workspace_.order.data()[k]; }
+  template <class F>
+  bool accepted(int64_t item, const F& f) const;
+  void check(const Generation& item) const;
   void put_back(int64_t k);
   void group(int64_t first, int64_t count);
   int64_t step(int64_t* active, int64_t count);

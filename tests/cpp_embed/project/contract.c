@@ -347,7 +347,8 @@ static void test_generate_many(const tsm_model* model) {
     tsm_stream_free(alone);
   }
   sampling[1].top_p = 0;
-  REFUSED(tsm_model_generate_many(model, items, 2, NULL), TSM_INVALID_ARGUMENT, "top_p = 0");
+  REFUSED(tsm_model_generate_many(model, items, 2, NULL), TSM_INVALID_ARGUMENT,
+          "generations[1]: top_p = 0");
   CHECK(tsm_last_error_chunk() == 1);
   call.failures = became;
   OK(tsm_model_generate_many(model, items, 2, &call));
