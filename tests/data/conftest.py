@@ -8,12 +8,20 @@ import numpy as np
 import pytest
 
 from elsewhere import data_folder
+from own_text import write_text
 from tsm.plugin.data import Corpus, CorpusWriter
 
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
     return data_folder()
+
+
+@pytest.fixture
+def text(tmp_path) -> Path:
+    """A folder with a user's own text."""
+    write_text(tmp_path)
+    return tmp_path
 
 
 @pytest.fixture

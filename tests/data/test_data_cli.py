@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import lzma
 import os
 import subprocess
 import sys
@@ -12,28 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from own_text import TRAIN, digest, user_files
 from tsm.plugin.data import Corpus, DataDir, Vocab
 from tsm.plugin.data.build import pipeline
 
-TRAIN = "the cat sat\nthe dog sat\n\na cat ran\n"
 SRC = Path(__file__).resolve().parents[2] / "src"
-
-
-@pytest.fixture
-def text(tmp_path) -> Path:
-    (tmp_path / "train.txt").write_text(TRAIN)
-    (tmp_path / "valid.txt").write_text("the dog ran\n")
-    (tmp_path / "test.txt.xz").write_bytes(lzma.compress(b"the bird sat\n"))
-    return tmp_path
-
-
-def digest(folder: Path) -> dict[str, str]:
-    return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(folder.iterdir())}
-
-
-def user_files(folder: Path, *splits: str) -> list[str]:
-    names = {"train": "train.txt", "valid": "valid.txt", "test": "test.txt.xz"}
-    return [a for s in splits for a in (f"--{s}pref", str(folder / names[s]))]
 
 
 def test_words(run, text):

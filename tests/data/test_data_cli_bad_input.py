@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import lzma
 import os
 import signal
@@ -12,28 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from own_text import TRAIN, digest, user_files
 from tsm.plugin.data.build import text as build_text
 from tsm.plugin.data.subword import MissingPackage
-
-TRAIN = "the cat sat\nthe dog sat\n\na cat ran\n"
-
-
-@pytest.fixture
-def text(tmp_path) -> Path:
-    (tmp_path / "train.txt").write_text(TRAIN)
-    (tmp_path / "valid.txt").write_text("the dog ran\n")
-    (tmp_path / "test.txt.xz").write_bytes(lzma.compress(b"the bird sat\n"))
-    return tmp_path
-
-
-def digest(folder: Path) -> dict[str, str]:
-    return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(folder.iterdir())}
-
-
-def user_files(folder: Path, *splits: str) -> list[str]:
-    names = {"train": "train.txt", "valid": "valid.txt", "test": "test.txt.xz"}
-    return [a for s in splits for a in (f"--{s}pref", str(folder / names[s]))]
-
 
 BAD = {
     "no input": ([], "one of --dataset NAME --from DIR, --trainpref FILE"),
