@@ -57,8 +57,12 @@ Tensor read_tensor(const JsonField& field, const uint8_t* data, int64_t size) {
   }
   const JsonField offsets = field["data_offsets"];
   offsets.size(2, 2);
-  const int64_t begin = offsets.at(0).integer(0, size);
-  const int64_t end = offsets.at(1).integer(begin, size);
+  const int64_t begin = offsets.at(0).integer(0, kMostSize);
+  const int64_t end = offsets.at(1).integer(begin, kMostSize);
+  if (end > size) {
+    offsets.at(1).fail("at most " + std::to_string(size) +
+                       ", where the file ends (is it a complete .tsm file?)");
+  }
   if (end - begin != tensor.bytes) {
     offsets.fail(std::to_string(tensor.bytes) + " bytes, which " + known.name + " " +
                  shown(tensor.shape) + " has, and not " + std::to_string(end - begin));
