@@ -175,6 +175,7 @@ def test_no_header_another_delimiter_and_plain_quotes(run, tmp_path):
 FAULTS = {
     "text,label\na,x\nb,\n": "f.csv:3: the label ('label') is missing",
     "text,stars\na,x\n": "f.csv:2: no column 'label' (--label-column); accepted: 'text', 'stars'",
+    "id,volts,label\na,1,x\n": "accepted: 'id', 'volts', 'label'; a table of numbers needs --sequence-col",
     "text;label\na;x\n": "wrong delimiter? --delimiter sets it",
     "text,label\na,x\nb,y,z\n": "f.csv:3: 3 fields; accepted: 2",
     'text,label\na,x\n"b\nc,y\n': "f.csv:3: unexpected end of data; accepted: fields with balanced",

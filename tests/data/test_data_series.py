@@ -148,8 +148,10 @@ def test_sequences_are_dealt_by_label_and_seed(run, tmp_path):
 
 FAULTS = {
     CSV.replace("0.25", "0"): "d.csv:3: the time since the previous row is 0; accepted: above 0",
-    CSV.replace("-0.5,2", "nan,2"): "d.csv:3: a is 'nan'; accepted: a finite number",
-    CSV.replace("2.5,4", "two,4"): "d.csv:6: a is 'two'; accepted: a finite number",
+    CSV.replace("-0.5,2", "nan,2"): "a is 'nan'; accepted: a finite number; leave out rows with",
+    CSV.replace(
+        "2.5,4", "two,4"
+    ): "d.csv:6: a is 'two'; accepted: a finite number; --value-columns A,B",
     CSV.replace(
         "2.5,4,y", "2.5,4,x"
     ): "d.csv:6: the target changes within the sequence, kind from 'y' to 'x'",
@@ -248,6 +250,21 @@ def test_a_date_is_no_time(run, fails, tmp_path):
     fails(run("--trainpref", tmp_path / "d.csv", *flags, "--destdir", tmp_path / "d"), told)
 
 
+def test_large_targets_are_told(run, tmp_path):
+    rows = "".join(f"s{i},1,{-1000 - i},{i / 9}\n" for i in range(8))
+    (tmp_path / "d.csv").write_text("id,v,big,small\n" + rows)
+    flags = (
+        "--sequence-column",
+        "id",
+        "--target-columns",
+        "big,small",
+        "--destdir",
+        tmp_path / "d",
+    )
+    _, out, err = run("--trainpref", tmp_path / "d.csv", *flags)
+    assert "large targets are learned slowly; scale them first: big (up to 1.01e+03)\n" in out + err
+
+
 @pytest.mark.parametrize("per_step", [False, True])
 def test_the_report_says_what_is_read_and_what_comes_next(run, tmp_path, per_step):
     """Columns that were not given another role become inputs, and the report names them."""
@@ -275,7 +292,7 @@ def test_large_inputs_and_an_unused_dt_are_told(run, tmp_path, capsys):
     flags = ["--sequence-column", "id", "--dt-column", "gap", "--target-columns", "y"]
     flags += ["--split", "0.5,0.5", "--destdir", tmp_path / "d"]
     code, out, _ = run("--trainpref", tmp_path / "d.csv", *flags)
-    assert code == 0 and "divide them first: wide (up to 7e+06)\n" in out
+    assert code == 0 and "scale them first: wide (up to 7e+06)\n" in out
     for arch, used in (("lstm_classifier", False), ("plstm_classifier", True)):
         argv = [str(tmp_path / "d"), "--arch", arch, "--decoder-hidden-size", "4"]
         assert train([*argv, "--max-update", "1", "--no-save", "--cpu"]) == 0

@@ -21,6 +21,7 @@ from .options import Options
 from .pipeline import open_bar
 from .shares import Shares, deal
 
+NUMBERS = "; a table of numbers needs --sequence-column"
 UNBALANCED = 3  # a label this many times as frequent as the rarest is reported
 
 
@@ -39,7 +40,7 @@ class LabelledTexts:
             if not record.values:
                 yield record.line, "", ""
                 continue
-            text = value_of(self.table, record, self.text, "--text-column")
+            text = value_of(self.table, record, self.text, "--text-column", NUMBERS)
             label = value_of(self.table, record, self.label, "--label-column").strip()
             if self.tokenizer.is_empty(text):
                 yield record.line, "", label

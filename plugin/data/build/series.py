@@ -22,7 +22,7 @@ from .options import Options
 from .pipeline import open_bar
 from .shares import Shares, deal
 
-LARGE = 10.0  # absolute value of an input
+LARGE = 10.0  # absolute value of an input or a target
 
 
 @dataclass
@@ -33,6 +33,7 @@ class Found:
     dt: bool = False
     shortest: float = math.inf
     largest: np.ndarray | float = 0.0  # absolute values, per input
+    largest_target: np.ndarray | float = 0.0  # absolute values, per numeric target
     names: dict[str, int] = field(default_factory=dict)  # label -> number, in order of appearance
     places: list[str] = field(default_factory=list)  # where each label first occurs
     # The number of each sequence's label.
@@ -52,6 +53,9 @@ class Found:
                 f"{self.widths[0]} and {self.widths[1]}, as in the first sequence"
             )
         self.largest = np.maximum(self.largest, np.abs(series.x).max(axis=0, initial=0.0))
+        if not labels:
+            sizes = np.abs(target).reshape(-1, widths[1])
+            self.largest_target = np.maximum(self.largest_target, sizes.max(axis=0))
         if series.dt is not None:
             self.shortest = min(self.shortest, float(series.dt.min()))
         for label in np.unique(target).tolist() if labels else ():
@@ -111,7 +115,8 @@ def build_series(
         splits[split], counts = _write(file, keep, out / split, shape, labels, options)
         classes.append(counts)
     notes = [] if labels is None else balance_note(classes[0], labels)
-    notes += _large_inputs(np.atleast_1d(train.largest), columns[0])
+    notes += _large("inputs saturate the gates", train.largest, columns[0])
+    notes += _large("targets are learned slowly", train.largest_target, columns[1])
     rule = "the user's files"
     if shares is not None:
         rule = f"shares {', '.join(f'{s:g}' for s in shares)} of one file, by seed {options.seed}"
@@ -130,14 +135,17 @@ def build_series(
     )
 
 
-def _large_inputs(largest: np.ndarray, names: tuple[str, ...]) -> list[str]:
-    """A note if inputs are so large that gates would saturate."""
-    large = [i for i, size in enumerate(largest) if size > LARGE]
+def _large(effect: str, largest: np.ndarray | float, names: tuple[str, ...]) -> list[str]:
+    """A note if values are so large that training suffers."""
+    sizes = np.atleast_1d(largest)
+    large = np.flatnonzero(sizes > LARGE).tolist()
     if not large:
         return []
-    shown = [f"{names[i] if names else f'input {i}'} (up to {largest[i]:.3g})" for i in large[:5]]
+    shown = [
+        f"{names[i] if names else f'number {i + 1}'} (up to {sizes[i]:.3g})" for i in large[:5]
+    ]
     more = ", ..." * (len(large) > len(shown))
-    return [f"large inputs saturate the gates; divide them first: {', '.join(shown)}{more}"]
+    return [f"large {effect}; scale them first: {', '.join(shown)}{more}"]
 
 
 def _scan(file: SeriesFile, split: str, options: Options) -> Found:

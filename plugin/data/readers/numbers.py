@@ -24,6 +24,7 @@ from ..npy import read_npy
 from .table import Record, Table, field
 
 MAX_STEPS = 1 << 24  # in one sequence
+MISSING = ("", "nan", "na", "n/a", "null", "none")  # what other programs write for no value
 
 
 class UnreadColumn(UserWarning):
@@ -207,9 +208,15 @@ class SeriesTable:
         except ValueError:
             value = math.nan
         if not abs(value) <= float(np.finfo(np.float32).max):
-            seconds = ", e.g. of seconds; dates are not read" * (flag == "--time-column")
+            hint = ""
+            if flag == "--time-column":
+                hint = ", e.g. of seconds; dates are not read"
+            elif text.strip().lower() in MISSING:
+                hint = "; leave out rows with missing values, or fill them in"
+            elif not self.columns.chosen and flag == "--value-columns":
+                hint = "; --value-columns A,B chooses the inputs"
             raise ValueError(
-                f"{self.name}:{record.line}: {column} is {text!r}; accepted: a finite number{seconds}"
+                f"{self.name}:{record.line}: {column} is {text!r}; accepted: a finite number{hint}"
             )
         return value
 

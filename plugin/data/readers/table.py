@@ -151,13 +151,12 @@ def as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def field(table: Table, record: Record, column: str, flag: str) -> str:
-    """The value of a column, or an error that lists the columns."""
+def field(table: Table, record: Record, column: str, flag: str, hint: str = "") -> str:
+    """The value of a column, or an error that lists the columns and ends with the hint."""
     try:
         return record.values[column]
     except KeyError:
         known = list(record.values)
-        hint = ""
         if len(known) == 1 and any(mark in known[0] for mark in ";\t|"):
             hint = " (wrong delimiter? --delimiter sets it)"
         raise ValueError(
