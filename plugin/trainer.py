@@ -19,7 +19,7 @@ from .archs import get_architecture
 from .config import check_types
 from .registry import unknown
 from .tasks import TASKS
-from .train.plan import default_task, make_plan, setting_classes
+from .train.plan import default_task, make_plan, setting_classes, why_no_task
 
 if TYPE_CHECKING:
     from .train import loop
@@ -54,7 +54,9 @@ class Trainer:
         if not task:
             family = get_architecture(arch).model
             fitting = [name for name in TASKS if TASKS.get(name).family == family]
-            raise ValueError(f"task is missing; {arch} goes with {', '.join(fitting)}")
+            raise ValueError(
+                f"task is missing; {arch} goes with {', '.join(fitting)}{why_no_task(data)}"
+            )
         classes = setting_classes(arch, task, optimizer, lr_scheduler)
         known = {field.name for cls in classes for field in dataclasses.fields(cls)}
         for name in settings:

@@ -159,11 +159,19 @@ def data_folder(argv: Sequence[str]) -> str | None:
     return next((word for word in words if os.path.isfile(os.path.join(word, META))), None)
 
 
+def plain_word(argv: Sequence[str]) -> str | None:
+    """The first argument that is neither a flag nor, as far as one can tell, the value of one."""
+    for before, word in zip(("", *argv), argv, strict=False):
+        if not word.startswith("-") and (before == "--data" or not before.startswith("-")):
+            return word
+    return None
+
+
 def check_names(choice: argparse.Namespace, argv: Sequence[str]) -> tuple[str, str]:
     """Architecture and task, which must belong to the same family."""
     from ..archs import get_architecture
     from ..tasks import TASKS
-    from ..train.plan import default_task, task_of_folder
+    from ..train.plan import default_task, task_of_folder, why_no_task
 
     if choice.arch is None and not choice.help:
         task = choice.task or task_of_folder(data_folder(argv) or choice.data)
@@ -190,7 +198,10 @@ def check_names(choice: argparse.Namespace, argv: Sequence[str]) -> tuple[str, s
     choice.task = choice.task or default_task(family, folder)
     if not choice.task:
         fitting = tasks_of(family)
-        raise UsageError(f"--task is missing; --arch {choice.arch} goes with {', '.join(fitting)}")
+        raise UsageError(
+            f"--task is missing; --arch {choice.arch} goes with {', '.join(fitting)}"
+            f"{why_no_task(choice.data or plain_word(argv))}"
+        )
     return choice.arch, choice.task
 
 

@@ -81,6 +81,14 @@ def default_task(family: str, data: str | Path | None) -> str:
     return FAMILY_TASK.get(family, "")
 
 
+def why_no_task(data: str | Path | None) -> str:
+    """The end of an error message: why the data does not determine the task; empty without data."""
+    if not data:
+        return ""
+    state = "is not a preprocessed folder" if Path(data).exists() else "does not exist"
+    return f"; it is not read from the data, because {data} {state}"
+
+
 def setting_classes(arch: str, task: str, optimizer: str, lr_scheduler: str) -> list[type]:
     """The dataclasses of the settings that exist for these names."""
     return [

@@ -58,6 +58,9 @@ from .processes import COMMAND, environment
         ("--arch plstm_lm --dropout 1", "--dropout = 1.0; accepted"),
         ("--arch plstm_lm --user-dir nowhere", "--user-dir nowhere: no such folder"),
         ("--arch plstm_tagger", "--task is missing; --arch plstm_tagger goes with adding, copy"),
+        ("nowhere --arch plstm_tagger", "it is not read from the data, because nowhere does not"),
+        ("--arch plstm_tagger --data nowhere", "because nowhere does not exist"),
+        ("--arch plstm_tagger pyproject.toml", "because pyproject.toml is not a preprocessed"),
         (
             "--arch plstm_lm --task copy",
             "trains a tagger, --arch plstm_lm is a lm; accepted: --arch plstm_tagger, or with",

@@ -73,6 +73,8 @@ def test_what_is_wrong_is_said(make):
     assert (type(given.optimizer_config.lr), given.loop.csv_file) == (float, "n.csv")
     with pytest.raises(ValueError, match="task is missing; plstm_tagger goes with adding"):
         Trainer("plstm_tagger")
+    with pytest.raises(ValueError, match="because nowhere does not exist"):
+        Trainer("plstm_tagger", "nowhere")
     with pytest.raises(ValueError, match="call fit"):
         make("x").evaluate()
 
