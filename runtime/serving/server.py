@@ -4,6 +4,7 @@ connections."""
 from __future__ import annotations
 
 import asyncio
+import errno
 import resource
 import signal
 import socket
@@ -217,5 +218,6 @@ def bound(host: str, port: int) -> socket.socket:
         found.listen(BACKLOG)
     except OSError as error:
         found.close()
-        raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from error
+        other = "; --port 0 takes any free port" * (error.errno == errno.EADDRINUSE)
+        raise OSError(f"cannot listen on {host}:{port}: {error.strerror}{other}") from error
     return found

@@ -366,9 +366,10 @@ def test_limits(files, tmp_path):
             (feed.format("c"), {"tokens": [1]}, 507, "--max-sessions"),
             ("/v1/sessions/a/fork", {"to": "c"}, 507, "--max-sessions"),
             (feed.format("a"), {"tokens": [1] * 51}, 413, "--max-tokens"),
+            ("/v1/sessions/a/generate", {"n": 51}, 400, "1 to 50 (--max-tokens)"),
+            ("/v1/sessions/a/generate", {"m": 1, "n": 1}, 400, "seed, stop, stream, temperature"),
             (feed.format("a"), {"tokens": [1] * 3, "logits": "each"}, 413, "--max-numbers"),
             (feed.format("a"), {"text": "a" * 500}, 413, "--max-body"),
-            ("/v1/sessions/a/generate", {"n": 51}, 400, "from 1 to 50"),
             ("/v1/completions", {"prompt": "a" * 51}, 413, "--max-tokens"),
         ):
             answer = server.ask("POST", path, body)
@@ -396,7 +397,8 @@ def test_a_port_that_is_taken(files, capfd):
         taken.listen()
         port = str(taken.getsockname()[1])
         assert main([str(files["lm"]), "--store", "memory", "--port", port]) == 2
-    assert "cannot listen on 127.0.0.1:" in capfd.readouterr().err
+    told = f"error: cannot listen on 127.0.0.1:{port}: Address already in use; --port 0 takes any"
+    assert told in capfd.readouterr().err
 
 
 def test_more_sessions_than_streams_in_memory(files, model, tmp_path):

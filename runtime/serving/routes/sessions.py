@@ -43,7 +43,7 @@ async def generate(service: Service, request: Request, name: str) -> Answer | No
     stream = values.pop("stream", False)
     if not isinstance(stream, bool):
         raise wrong("stream", stream, "true or false")
-    step = parse("generate", values, service.limits)
+    step = parse("generate", values, service.limits, known=["stream"])
     if not stream and request.header("accept") != "text/event-stream":
         return Answer(await service.step(request.user, name, step))
     events = request.events()

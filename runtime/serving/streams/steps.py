@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -78,11 +79,11 @@ class Step(NamedTuple):
         return [stop if isinstance(stop, int) else _one_token(model, stop) for stop in self.stop]
 
 
-def parse(action: str, values: dict[str, Any], limits: Limits) -> Step:
-    """A step from the JSON object of a request."""
+def parse(action: str, values: dict[str, Any], limits: Limits, known: Iterable[str] = ()) -> Step:
+    """A step from the JSON object of a request. known: fields that the route has taken."""
     if [*values] == ["tokens"] and action != "generate" and values["tokens"] is not None:
         return Step(action, tokens=integers("tokens", values["tokens"]))  # as most are
-    fields = Fields(values)
+    fields = Fields(values, known)
     given = [name for name in ("text", "tokens", "values") if fields.has(name)]
     if len(given) > 1:
         raise Problem(400, f"{' and '.join(given)} are given; accepted: one of them")
@@ -103,7 +104,7 @@ def parse(action: str, values: dict[str, Any], limits: Limits) -> Step:
         options["top"] = fields.integer("top", 0, 0, MOST_TOP)
     if action == "generate":
         options |= sampling(fields, limits)
-        options["n"] = fields.integer("n", None, 1, limits.tokens)
+        options["n"] = fields.integer("n", None, 1, limits.tokens, "--max-tokens")
         if options["n"] is None:
             raise wrong(
                 "n", None, f"an integer from 1 to {limits.tokens} ({limits.flag('tokens')})"

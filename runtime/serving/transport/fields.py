@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -46,9 +47,10 @@ DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_constant=_constant)
 class Fields:
     """Takes fields out of an object; `end` raises an error if any are left."""
 
-    def __init__(self, values: dict[str, Any]) -> None:
+    def __init__(self, values: dict[str, Any], known: Iterable[str] = ()) -> None:
+        """known: accepted fields that the caller has already taken."""
         self.values = dict(values)
-        self.known: list[str] = []
+        self.known = [*known]
 
     def take(self, name: str, default: Any = None) -> Any:
         """The value, or `default` if it is missing or null."""
@@ -59,12 +61,13 @@ class Fields:
     def has(self, name: str) -> bool:
         return self.values.get(name) is not None
 
-    def integer(self, name: str, default: Any, low: int, high: int) -> Any:
+    def integer(self, name: str, default: Any, low: int, high: int, limit: str = "") -> Any:
+        """limit: the flag that sets `high`."""
         value = self.take(name, default)
         if value is default and not isinstance(default, int):
             return default
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise wrong(name, value, f"an integer from {low} to {high}")
+            raise wrong(name, value, f"an integer from {low} to {high}{limit and f' ({limit})'}")
         return value
 
     def number(self, name: str, default: float, low: float, high: float) -> float:
