@@ -213,6 +213,9 @@ class Session:
             return value_chunks(source, self.model.input_size, size, self.args.dt)
         if self.args.tokens or self.vocab is None or self.tokenizer is None:
             return token_chunks(source, self.vocab, self.model.vocab_size, size)
+        vocab = self.vocab
+        if self.tokenizer.unit == "block" and vocab.unk is None and "\n" not in vocab:
+            drop_last = True  # characters without newlines, as in text8
         return text_chunks(source, self.tokenizer, self.vocab, size, self.unknown, drop_last)
 
     def feed(self, chunk: Chunk) -> list[dict[str, Any]]:

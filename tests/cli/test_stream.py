@@ -17,6 +17,7 @@ from tsm.export.tsm.package import package
 from tsm.plugin import build_model
 from tsm.plugin.cli import stream as stream_command
 from tsm.plugin.cli._symbol_stream import symbol_stream
+from tsm.plugin.data import Vocab
 from tsm.plugin.trained import open_trained
 
 ABSOLUTE = 1e-4  # nats: float32 against float64
@@ -184,6 +185,17 @@ def test_unknown_words(word, char, few_words, exported, run_stream, fails):
     assert "3 read as <unk>" in err and "'zebra'" in err
     fails(run_stream("the zebra sat\n", exported(word.path)), "'zebra'", "no <unk>")
     fails(run_stream("the Ж sat\n", exported(char.path)), "'Ж'", "no <unk>")
+
+
+def test_a_final_newline_that_the_dictionary_lacks_is_not_fed(run_stream, tmp_path):
+    vocab = Vocab([*"ab "], [1] * 3)
+    model = build_model("lstm_lm", vocab_size=3, decoder_hidden_size=2, decoder_embed_dim=2)
+    path = tmp_path / "m.tsm"
+    package(model, path, assets={"dict.txt": vocab.dumps()}, tokenizer="char")
+    code, out, _ = run_stream("ab a\n", path, "--format", "json", trickle=True)
+    assert code == 0 and len(out.splitlines()) == 4
+    code, _, err = run_stream("ab\na\n", path)
+    assert code == 2 and "symbol '\\n' is not in the dictionary" in err
 
 
 def test_generation(word, exported, run_stream):
