@@ -183,8 +183,11 @@ def write_report(report: Report) -> None:
 @contextmanager
 def _staged(target: Path) -> Iterator[Path]:
     """A path of the same name in a hidden folder; on success everything there moves to its final place."""
+    from ..plugin.common.atomic import check_replaceable
+
     stage = None
     try:
+        check_replaceable(target)
         stage = Path(
             tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".stage", dir=target.parent)
         )

@@ -6,9 +6,11 @@ fail and simulates a crash between any two.
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -83,14 +85,38 @@ def make_folder(folder: Path) -> None:
         sync_folder(folder.parent)
 
 
+def check_replaceable(path: Path) -> None:
+    """Raises OSError if path is a device, pipe or socket, such as /dev/null, or a link to an open file, such
+    as /dev/stdout: a rename would replace it."""
+    try:
+        mode = os.stat(path).st_mode
+        opened = path.is_symlink() and os.readlink(path).startswith("/proc/")
+    except OSError:  # missing, or writing raises the error
+        return
+    if opened or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise OSError(errno.EINVAL, "not a regular file; accepted: a file or a new name", str(path))
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Errors name the path that the user gave instead of a temporary one beside it."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = str(path)
+        raise
+
+
 @contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
     """Opens a file for writing; it becomes `path` if the block succeeds and is deleted otherwise.
 
     Raises NotDurable if the file has become `path` but a crash of the machine could still undo that.
     """
+    check_replaceable(path)
     new = hidden(path, "tmp")
-    disk = _Disk(new)
+    with naming(path):
+        disk = _Disk(new)
     try:
         with io.BufferedRandom(disk, 1 << 17) as f:
             yield cast(BinaryIO, f)

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ..common.atomic import hidden, make_folder, sync_folder
+from ..common.atomic import hidden, make_folder, naming, sync_folder
 from ..common.exchange_names import exchange
 
 try:
@@ -66,7 +66,8 @@ def staged_folder(dest: Path, overwrite: bool = True) -> Iterator[Path]:
     make_folder(dest.parent)
     _remove_abandoned(dest)
     stage = hidden(dest, "tmp")
-    os.mkdir(stage)
+    with naming(dest):
+        os.mkdir(stage)
     lock = os.open(stage, os.O_RDONLY)
     try:
         if fcntl is not None:

@@ -13,6 +13,7 @@ from tsm.plugin.cli.analyze import main as analyze
 from tsm.plugin.cli.eval import main as evaluate
 from tsm.plugin.cli.stream import main as stream
 from tsm.plugin.cli.train import main as train
+from tsm.plugin.common.atomic import write_bytes
 from tsm.plugin.common.inputs import keep_inputs
 
 NAMES = ("itself", "another path", "symbolic link", "hard link")
@@ -92,3 +93,29 @@ def test_a_folder_and_its_files(tmp_path):
             keep_inputs("--output", [place], [data])
     keep_inputs("--output", [data / "new", tmp_path / "new"], [data, None, "", tmp_path / "none"])
     keep_inputs("--output", ["/dev/null"], ["/dev/null"])
+
+
+def test_a_pipe_is_not_replaced(checkpoint, tmp_path, capsys):
+    """As root, a rename would even replace /dev/null."""
+    pipe, model = tmp_path / "pipe", tmp_path / "model.pt"
+    model.write_bytes(checkpoint)
+    os.mkfifo(pipe)
+    (tmp_path / "link").symlink_to(pipe)
+    stdout = tmp_path / "stdout"
+    with open(model, "rb") as opened:  # as a shell opens a file for "> file"
+        stdout.symlink_to(f"/proc/self/fd/{opened.fileno()}")
+        with pytest.raises(OSError, match="not a regular file"):
+            write_bytes(stdout, b"x")
+    for place in (pipe, tmp_path / "link"):
+        with pytest.raises(OSError, match="not a regular file; accepted: a file"):
+            write_bytes(place, b"x")
+    assert export(["tsm", "--path", str(model), "--output", str(pipe)]) == 2
+    assert f"{pipe}: not a regular file; accepted: a file" in capsys.readouterr().err
+    assert pipe.is_fifo() and len(list(tmp_path.iterdir())) == 4
+
+
+def test_an_error_names_the_path_that_was_given(tmp_path):
+    place = tmp_path / "none" / "file"
+    with pytest.raises(FileNotFoundError) as caught:
+        write_bytes(place, b"x")
+    assert caught.value.filename == str(place)
