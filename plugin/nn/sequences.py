@@ -70,7 +70,8 @@ def open_batch(value: Any, batch_first: bool, input_size: int, lengths: Any) -> 
         got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
         shape = "[B, T, {0}]" if batch_first else "[T, B, {0}]"
         raise ValueError(
-            f"input is {got}; accepted: {shape.format(input_size)}, [T, {input_size}] or a PackedSequence"
+            f"input is {got}; accepted: a tensor {shape.format(input_size)} or [T, {input_size}], or a "
+            "PackedSequence"
         )
     _check_width(value, input_size, "", value.dim())
     single = value.dim() == 2

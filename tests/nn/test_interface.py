@@ -71,9 +71,12 @@ def test_an_unknown_cell():
     [
         (torch.randn(7, 3, 4), r"input is \(7, 3, 4\); accepted: 5 \(input_size\)"),
         (torch.randn(7, 4), r"input is \(7, 4\); accepted: 5"),
-        (torch.randn(5), r"input is \(5,\); accepted: \[T, B, 5\], \[T, 5\] or a PackedSequence"),
+        (
+            torch.randn(5),
+            r"input is \(5,\); accepted: a tensor \[T, B, 5\] or \[T, 5\], or a PackedSequence",
+        ),
         (torch.randn(1, 7, 3, 5), r"input is \(1, 7, 3, 5\)"),
-        ([1.0], "input is list"),
+        ([1.0], "input is list; accepted: a tensor"),
         (pack_padded_sequence(torch.randn(7, 3, 4), [7, 7, 7]), "PackedSequence of .*accepted: 5"),
         (X.double(), r"x is torch.float64; accepted: the layer's torch.float32"),
     ],
