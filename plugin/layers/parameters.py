@@ -68,8 +68,11 @@ def start_value(
     part: tuple[float, float] | None = None,
 ) -> None:
     """Fills a parameter from U(-1/sqrt n, 1/sqrt n), n = `fan_in`, or as the cell declares. `part`: start range
-    of a vector."""
+    of a vector. On the meta device there is nothing to fill, and torch.rand would import torch's compiler,
+    which takes over a second."""
     vector = cell.vectors.get(name.removesuffix("_raw"))
+    if parameter.is_meta:
+        return
     if name in cell.starts:
         parameter.fill_(cell.starts[name])
     elif vector is not None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -10,6 +14,7 @@ from tsm.plugin import list_architectures
 from tsm.plugin.layers import Recurrent
 
 B, T, I, H = 2, 5, 3, 8
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 def test_every_cell(cell):
@@ -42,3 +47,20 @@ def test_every_architecture(arch):
         logits, _ = model(torch.zeros(B, T, dtype=torch.int64))
     assert logits.is_meta
     assert logits.shape == here(torch.zeros(B, T, dtype=torch.int64))[0].shape
+
+
+BUILD = """
+import sys, torch
+from small_models import small
+from tsm.plugin import list_architectures
+with torch.device("meta"):
+    for arch in list_architectures():
+        small(arch)
+print("torch._dynamo" in sys.modules)
+"""
+
+
+def test_building_does_not_import_the_compiler():
+    """Every command that opens a checkpoint builds its model here first."""
+    found = subprocess.run([sys.executable, "-c", BUILD], capture_output=True, env=ENVIRONMENT)
+    assert found.stdout == b"False\n", found.stderr.decode()
