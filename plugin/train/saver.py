@@ -31,7 +31,7 @@ class Saver:
         self.folder = Path(config.save_dir)
         self.writes = writes and config.save
         self.last_good: Path | None = None
-        self.held: dict[str, dict[str, Any]] = {}  # name -> checkpoint not written yet
+        self.held: dict[str, dict[str, Any] | bytes] = {}  # name -> checkpoint not written yet
         self.wrote = time.monotonic()  # the last write, or the start
         self.lock: BinaryIO | None = None
 
@@ -68,7 +68,7 @@ class Saver:
             self._drop_held()
             self.last_good = self.folder / names[-1]  # written whatever ends the training
             return
-        self.held |= dict.fromkeys(names, checkpoint)
+        self.held |= dict.fromkeys(names, to_bytes(checkpoint))
         self.flush()
 
     def _may_hold(self, names: list[str]) -> bool:
@@ -79,15 +79,17 @@ class Saver:
         return time.monotonic() - self.wrote < self.config.hold_checkpoints_seconds
 
     def flush(self) -> None:
-        """Writes the held checkpoints, checkpoint_last.pt last: if it is complete, so are the others."""
-        held, self.held = self.held, {}
+        """Writes the held checkpoints, checkpoint_last.pt last: if it is complete, so are the others. After an
+        error, those that are not written stay held: the end of training tries again."""
+        held = sorted(self.held.items(), key=lambda item: item[0] == LAST)
         data: dict[int, bytes] = {}
-        for name in sorted(held, key=lambda name: name == LAST):
-            key = id(held[name])
+        for name, checkpoint in held:
+            key = id(checkpoint)
             if key not in data:
-                data[key] = to_bytes(held[name])
+                data[key] = checkpoint if isinstance(checkpoint, bytes) else to_bytes(checkpoint)
             write_checkpoint(data[key], self.folder / name)
             self.last_good = self.folder / name
+            del self.held[name]
         if held:
             self.wrote = time.monotonic()
             self._drop_old()

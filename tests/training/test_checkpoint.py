@@ -343,3 +343,45 @@ def test_a_training_that_fails_writes_what_was_held(runs, monkeypatch):
     flags = "--max-epoch 40 --validate-interval-updates 1 --save-interval-seconds 3600"
     assert runs("wild", flags) == 1
     assert runs.state("wild")["update"] == 7
+
+
+def test_what_a_failed_write_leaves_is_written_at_the_end(runs, monkeypatch):
+    """A disk that fails once ends the training, but loses none of the checkpoints that were held."""
+    original, failures = saver.write_checkpoint, [OSError(errno.EIO, "Input/output error")]
+
+    def write(data, path):
+        if failures:
+            raise failures.pop()
+        original(data, path)
+
+    updates: list[int] = []
+    save = Trainer.save
+
+    def counted(trainer, names):
+        updates.append(trainer.state.update)
+        trainer.saver.wrote = -1e9 if len(updates) == 5 else trainer.saver.wrote
+        save(trainer, names)
+
+    monkeypatch.setattr(saver, "write_checkpoint", write)
+    monkeypatch.setattr(Trainer, "save", counted)
+    flags = "--max-epoch 40 --validate-interval-updates 1 --save-interval-seconds 3600"
+    assert runs("once", flags) == 2
+    assert runs.state("once")["update"] == updates[-1] == 5
+
+
+def test_a_second_try_writes_what_the_first_did(tmp_path, monkeypatch):
+    """Even if training has changed the weights since."""
+    s, weights = saver.Saver(LoopConfig(save_dir=str(tmp_path))), torch.zeros(2)
+
+    def fails(data, path):
+        raise OSError(errno.EIO, "Input/output error")
+
+    parts = {"config": {}, "optimizer": {}, "train_state": {}}
+    with monkeypatch.context() as broken, pytest.raises(OSError, match="Input/output error"):
+        broken.setattr(saver, "write_checkpoint", fails)
+        s.write({"model": {"w": weights}, **parts}, s.names(best=True))
+    weights += 1
+    s.flush()
+    for name in (saver.BEST, saver.LAST):
+        assert read_checkpoint(tmp_path / name)["model"]["w"].tolist() == [0, 0]
+    assert not s.held
