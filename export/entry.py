@@ -180,6 +180,10 @@ def write_report(report: Report) -> None:
         write_bytes(folder / f"{name}.drift.png", picture.read_bytes())
 
 
+class Incomplete(OSError):
+    """A part of the export has its name, and could not be taken back."""
+
+
 @contextmanager
 def _staged(target: Path) -> Iterator[Path]:
     """A path of the same name in a hidden folder; on success everything there moves to its final place."""
@@ -193,8 +197,8 @@ def _staged(target: Path) -> Iterator[Path]:
         )
         yield stage / target.name
         made = _move(stage, target)
-    except NotDurable:
-        raise  # the file is complete and has its name
+    except (NotDurable, Incomplete):
+        raise  # these say what is there
     except OSError as error:
         why = error.strerror or str(error)
         raise OSError(error.errno, f"{why}; nothing was written", str(target)) from error
@@ -206,35 +210,52 @@ def _staged(target: Path) -> Iterator[Path]:
 
 
 def _move(stage: Path, target: Path) -> set[Path]:
-    """Sync every file to the disk, then rename it; the target itself comes last. No folder is replaced.
+    """Sync every file and folder to the disk, then rename it; the target itself comes last. No folder is
+    replaced. If a rename fails, the earlier ones are undone.
 
     Returns the new names.
     """
     from ..plugin.common.atomic import sync_folder
 
-    for file in stage.rglob("*"):
-        if file.is_file():
-            with open(file, "rb") as opened:
-                os.fsync(opened.fileno())
+    for path in stage.rglob("*"):
+        sync_folder(path)  # a file is synced in the same way
     made = sorted(stage.iterdir(), key=lambda path: path.name == target.name)
     if not made or made[-1].name != target.name:
         raise OSError(0, "the exporter made no such file", str(target))
-    for new in made:
-        place = target.parent / new.name
-        if new is made[-1] and len(made) > 1:
-            sync_folder(target.parent)  # the target never exists without the files it refers to
-        if new.is_dir() and place.is_dir():  # new models are added to the existing ones
-            for part in new.iterdir():
-                os.rename(part, place / part.name)
-            sync_folder(place)
-        else:
-            os.replace(new, place)
+    moved: list[tuple[Path, Path]] = []  # (new name, name in the stage), if the new name was free
     try:
+        for new in made:
+            place = target.parent / new.name
+            if new is made[-1] and len(made) > 1:
+                sync_folder(target.parent)  # the target never exists without the files it refers to
+            if new.is_dir() and place.is_dir():  # new models are added to the existing ones
+                for part in [*new.iterdir()]:
+                    os.rename(part, place / part.name)
+                    moved.append((place / part.name, part))
+            else:
+                free = not os.path.lexists(place)
+                os.replace(new, place)
+                moved += [(place, new)] * free
+    except BaseException:
+        _take_back(moved)
+        raise
+    try:
+        if target.is_dir():
+            sync_folder(target)  # models may have been added to it
         sync_folder(target.parent)
     except OSError as error:
         why = f"{error.strerror}; the file is in place, but its name may not be on the disk yet"
         raise NotDurable(error.errno, why, str(target)) from error
     return {target.parent / new.name for new in made}
+
+
+def _take_back(moved: Sequence[tuple[Path, Path]]) -> None:
+    for place, back in moved:
+        try:
+            os.rename(place, back)
+        except OSError as error:
+            why = f"{error.strerror}; delete it: the export is incomplete"
+            raise Incomplete(error.errno, why, str(place)) from error
 
 
 def _size(folder: Path) -> int:
