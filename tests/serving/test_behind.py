@@ -102,6 +102,7 @@ class Gate(MemoryStore):
     def __init__(self) -> None:
         super().__init__()
         self.open, self.fails, self.puts = threading.Event(), False, []
+        self.loses_answer = False  # of the next write
 
     def apply(self, operations):
         puts = [one for one in operations if isinstance(one, Put)]
@@ -110,7 +111,11 @@ class Gate(MemoryStore):
             if self.fails:
                 raise StoreError("gone")
         self.puts += [one.row.position for one in puts]
-        return super().apply(operations)
+        results = super().apply(operations)
+        if puts and self.loses_answer:
+            self.loses_answer = False
+            raise StoreError("timeout")
+        return results
 
 
 def run(files, check):
@@ -162,6 +167,30 @@ def test_a_store_that_fails(files):
         store.fails = False
         assert await feed(sessions) == {"position": 2, "durable_position": 1}
         assert (await sessions.look("user", "s")).position == 2
+
+    run(files, check)
+
+
+@pytest.mark.parametrize("new", [False, True])
+def test_a_store_whose_answer_is_lost(files, new):
+    """The server recognises its own write, and does not take it for that of another server."""
+
+    async def check(sessions: Sessions, store: Gate) -> None:
+        store.open.set()
+        if not new:
+            await feed(sessions)
+            await sessions.look("user", "s")
+        before = 0 if new else 1
+        store.open.clear()
+        for position in range(before + 1, before + 4):  # while the first of them is written
+            assert (await feed(sessions))["position"] == position
+        store.loses_answer = True
+        store.open.set()
+        while not sessions.writes.failed("user/s"):
+            await asyncio.sleep(0.001)
+        assert (await feed(sessions))["position"] == before + 4
+        assert (await sessions.look("user", "s")).position == before + 4
+        assert sessions.stored == 1 and not sessions.writes.unsettled
 
     run(files, check)
 

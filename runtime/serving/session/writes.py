@@ -27,6 +27,7 @@ class Session:
     unwritten: Row | None = None  # the newest state, if it has not been stored yet
     writer: asyncio.Future[None] | None = None
     failure: Exception | None = None  # of the last write
+    unsure: Row | None = None  # what the last write was to store, until it is known whether it did
 
 
 class Writes:
@@ -87,7 +88,11 @@ class Writes:
         row, session.unwritten = session.unwritten, None
         assert row is not None  # a write begins only with a row
         try:
+            if session.unsure is not None:
+                await self._find_out(key, session, session.unsure)
+            session.unsure = row
             session.stored = await self.put(key, session.stored, row)
+            session.unsure = None
         except Exception as error:  # `settle` raises it in the session's next request
             session.unwritten = session.unwritten or row
             session.failure = error
@@ -96,3 +101,12 @@ class Writes:
             del self.unsettled[key]
         elif session.failure is None:
             self._begin(key, session)
+
+    async def _find_out(self, key: str, session: Session, tried: Row) -> None:
+        """A store may fail after it has written, as when the answer of Redis is lost. The next write would then
+        be taken for that of another server."""
+        found = await self.commits.call(lambda store: store.read(key))
+        if found is None:
+            return
+        if found == tried._replace(version=found.version, epoch=session.stored.epoch):
+            session.stored = found._replace(blob=b"")
