@@ -12,6 +12,7 @@ import socket
 import stat
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -132,6 +133,31 @@ def test_another_server_writes_while_tokens_are_sent(files, tmp_path):
             await first.step(*_step("generate", n=4), Telling(send))
         assert refused.value.status == 409 and len(sent) == 4
         assert (await first.look("user", "s")).position == 3
+
+    _two_servers(files, tmp_path, check)
+
+
+def test_a_stream_makes_room_while_tokens_are_sent(files, tmp_path):
+    """The stream is dropped between its input and its generation: the error does not accuse another server."""
+
+    async def check(only: Sessions, _: Sessions) -> None:
+        await only.step(*_step("feed", text="abc"))
+        engine = only.models.newest(None)
+        pool, feed = engine.pool, engine.pool.feed
+
+        async def fed(key: bytes, *arguments: Any, **options: Any) -> Any:
+            event = await feed(key, *arguments, **options)
+            engine.streams.drop(key)
+            return event
+
+        pool.feed = fed  # type: ignore[method-assign]
+
+        async def send(part: dict[str, object]) -> None: ...
+
+        with pytest.raises(Problem, match=r"made room for others \(--max-hot\)") as refused:
+            await only.step(*_step("generate", text="d", n=4), Telling(send))
+        assert refused.value.status == 503
+        assert (await only.look("user", "s")).position == 3
 
     _two_servers(files, tmp_path, check)
 

@@ -96,6 +96,8 @@ class Sessions:
                 except (Lost, ConflictError) as error:
                     await self._forget(key, session)
                     if telling and telling.begun:
+                        if isinstance(error, Lost):
+                            raise
                         raise Problem(
                             409,
                             f"another server wrote session {name} meanwhile: the tokens were not fed",
