@@ -11,6 +11,7 @@
 #include "engine/device/device.h"
 #include "engine/file/config.h"
 #include "engine/model.h"
+#include "engine/state_blob.h"
 #include "engine/text/text.h"
 #include "engine/workspace.h"
 
@@ -26,6 +27,7 @@ struct Model::Impl {
   const Isa& isa;
   const Weights weights;
   const StateLayout states;
+  const StateParts parts;  // of the states, in the order of a saved stream
   std::vector<LayerInfo> infos;
   const DeviceKind kind;
   bool takes_dt = true;

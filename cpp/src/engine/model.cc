@@ -39,6 +39,15 @@ int threads_of(const LoadOptions& options, const Config& config) {
   return cpu && wide ? std::min(usable_cores(), kMostChosenThreads) : 1;
 }
 
+StateParts parts_of(const Config& config, const StateLayout& layout) {
+  StateParts parts;
+  for (size_t l = 0; l < config.layers.size(); ++l) {
+    const auto& states = config.layers[l].states;
+    for (size_t s = 0; s < states.size(); ++s) parts.push_back({layout.at[l][s], states[s].width});
+  }
+  return parts;
+}
+
 }  // namespace
 
 Model::Impl::Impl(const ModelFile& file, const LoadOptions& options)
@@ -47,6 +56,7 @@ Model::Impl::Impl(const ModelFile& file, const LoadOptions& options)
       isa(options.isa ? *options.isa : active_isa()),
       weights(checked(options).weights),
       states(config),
+      parts(parts_of(config, states)),
       kind(options.device),
       pool(threads_of(options, config)) {
   for (const LayerConfig& layer : config.layers) {

@@ -43,16 +43,17 @@ std::string hex(uint64_t value) {
   return text;
 }
 
-int64_t floats_of(const StatePart* parts, int64_t count) {
+}  // namespace
+
+int64_t floats_of(const StateParts& parts) {
   int64_t total = 0;
-  for (int64_t i = 0; i < count; ++i) total += parts[i].width;
+  for (const StatePart& part : parts) total += part.width;
   return total;
 }
 
-}  // namespace
-
-void write_state(const StateHeader& header, const StatePart* parts, int64_t count, uint8_t* blob) {
-  const int64_t floats = floats_of(parts, count);
+void write_state(const StateHeader& header, const float* states, const StateParts& parts,
+                 uint8_t* blob) {
+  const int64_t floats = floats_of(parts);
   std::memcpy(blob, kMagic, 8);
   put(blob + 8, kVersion);
   put(blob + 12, uint32_t(floats));
@@ -60,16 +61,16 @@ void write_state(const StateHeader& header, const StatePart* parts, int64_t coun
   put(blob + 24, header.position);
   put(blob + 32, header.time);
   uint8_t* at = blob + kHeader;
-  for (int64_t i = 0; i < count; ++i) {
-    std::memcpy(at, parts[i].data, size_t(parts[i].width) * 4);
-    at += parts[i].width * 4;
+  for (const StatePart& part : parts) {
+    std::memcpy(at, states + part.at, size_t(part.width) * 4);
+    at += part.width * 4;
   }
   put(at, crc32(blob, at - blob));
 }
 
 // Messages are built only on errors: building one takes longer than reading the state.
 StateHeader read_state(const uint8_t* blob, int64_t bytes, uint64_t fingerprint,
-                       const StatePart* parts, int64_t count) {
+                       const StateParts& parts, float* states) {
   if (!blob || bytes < kHeader + 4 || std::memcmp(blob, kMagic, 8) != 0) {
     refuse(std::to_string(bytes) + " bytes that do not start like a saved state");
   }
@@ -81,7 +82,7 @@ StateHeader read_state(const uint8_t* blob, int64_t bytes, uint64_t fingerprint,
     refuse("it was saved by the model " + hex(model) + "; accepted: by this one, " +
            hex(fingerprint));
   }
-  const int64_t floats = floats_of(parts, count);
+  const int64_t floats = floats_of(parts);
   const int64_t wanted = state_blob_bytes(floats);
   if (const auto stated = get<uint32_t>(blob + 12); stated != uint64_t(floats) || bytes != wanted) {
     refuse("it has " + std::to_string(bytes) + " bytes and states " + std::to_string(stated) +
@@ -104,9 +105,9 @@ StateHeader read_state(const uint8_t* blob, int64_t bytes, uint64_t fingerprint,
     refuse("number " + std::to_string(i) + " is not finite");
   }
   const uint8_t* at = blob + kHeader;
-  for (int64_t i = 0; i < count; ++i) {
-    std::memcpy(parts[i].data, at, size_t(parts[i].width) * 4);
-    at += parts[i].width * 4;
+  for (const StatePart& part : parts) {
+    std::memcpy(states + part.at, at, size_t(part.width) * 4);
+    at += part.width * 4;
   }
   return header;
 }

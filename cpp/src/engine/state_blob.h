@@ -22,17 +22,21 @@ struct StateHeader {
 
 constexpr int64_t state_blob_bytes(int64_t floats) { return 44 + 4 * floats; }
 
-// One state in the blob; parts are listed in the order of the blob.
+// The place of one state in the memory of a stream, in floats.
 struct StatePart {
-  float* data;
-  int64_t width;
+  int64_t at, width;
 };
+using StateParts = std::vector<StatePart>;  // in the order of the blob
 
-void write_state(const StateHeader& header, const StatePart* parts, int64_t count, uint8_t* blob);
+int64_t floats_of(const StateParts& parts);
 
-// Throws tsm::Error (kBadState), and writes nothing to the parts, unless the blob belongs to this
+// Allocates nothing.
+void write_state(const StateHeader& header, const float* states, const StateParts& parts,
+                 uint8_t* blob);
+
+// Throws tsm::Error (kBadState), and writes nothing to `states`, unless the blob belongs to this
 // model and is intact and finite.
 StateHeader read_state(const uint8_t* blob, int64_t bytes, uint64_t fingerprint,
-                       const StatePart* parts, int64_t count);
+                       const StateParts& parts, float* states);
 
 }  // namespace tsm

@@ -8,21 +8,6 @@
 #include "engine/state_blob.h"
 
 namespace tsm {
-namespace {
-
-// All states of a stream, in the order of the blob.
-std::vector<StatePart> parts_of(const Model::Impl& model, float* memory) {
-  std::vector<StatePart> parts;
-  for (size_t l = 0; l < model.infos.size(); ++l) {
-    const auto& states = model.infos[l].states;
-    for (size_t s = 0; s < states.size(); ++s) {
-      parts.push_back({memory + model.states.at[l][s], states[s].width});
-    }
-  }
-  return parts;
-}
-
-}  // namespace
 
 Stream::Stream(std::shared_ptr<const Model> model)
     : model_(std::move(model)), slot_(device().create()) {}
@@ -56,20 +41,14 @@ void Stream::get_state(int64_t layer, int64_t state, float* values) const {
 
 std::vector<float> Stream::get_states() const {
   Aligned<float> copy;
+  const float* const states = states_on_host(copy);
   std::vector<float> values;
-  for (const StatePart& part : parts_of(*model_->impl_, states_on_host(copy))) {
-    values.insert(values.end(), part.data, part.data + part.width);
-  }
+  for (const StatePart& part : model_->impl_->parts)
+    values.insert(values.end(), states + part.at, states + part.at + part.width);
   return values;
 }
 
-int64_t Stream::blob_bytes() const {
-  int64_t floats = 0;
-  for (const LayerInfo& layer : model_->layers()) {
-    for (const StateInfo& state : layer.states) floats += state.width;
-  }
-  return state_blob_bytes(floats);
-}
+int64_t Stream::blob_bytes() const { return state_blob_bytes(floats_of(model_->impl_->parts)); }
 
 std::vector<uint8_t> Stream::save() const {
   std::vector<uint8_t> blob(static_cast<size_t>(blob_bytes()));
@@ -81,17 +60,16 @@ void Stream::save(uint8_t* blob) const {
   Hold hold;
   hold.add(*this);
   Aligned<float> copy;
-  const auto parts = parts_of(*model_->impl_, states_on_host(copy));
-  write_state({model_->fingerprint(), position_, time_}, parts.data(), int64_t(parts.size()), blob);
+  write_state({model_->fingerprint(), position_, time_}, states_on_host(copy), model_->impl_->parts,
+              blob);
 }
 
 void Stream::load(const uint8_t* blob, int64_t bytes) {
   Hold hold;
   hold.add(*this);
   Aligned<float> copy;
-  const auto parts = parts_of(*model_->impl_, states_on_host(copy));
   const StateHeader header =
-      read_state(blob, bytes, model_->fingerprint(), parts.data(), int64_t(parts.size()));
+      read_state(blob, bytes, model_->fingerprint(), model_->impl_->parts, states_on_host(copy));
   if (copy.data()) device().write(slot_, copy.data());
   position_ = header.position;
   time_ = header.time;

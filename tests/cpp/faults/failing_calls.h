@@ -148,6 +148,9 @@ struct Scene {
       if (status != TSM_OK) break;
       status = tsm_status(event.status);
       left -= event.kind == TSM_POOL_DONE;
+      // A feed that fails leaves its stream where it was. On a GPU, saving may fail after the feed.
+      const bool moved = event.ticket == feeds && event.position != 0;
+      if (status != TSM_OK && moved && setting.device == TSM_CPU) status = TSM_INTERNAL;
       if (status == TSM_OK && event.ticket == feeds) {
         std::copy(event.logits, event.logits + event.logit_count, logits.begin());
         const auto* const bytes = static_cast<const uint8_t*>(event.blob);

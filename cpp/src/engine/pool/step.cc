@@ -40,6 +40,9 @@ void begin(Request& request) {
                     std::to_string(at),
                 ErrorKind::kBadState);
   }
+  // Room for the state, so that on the CPU saving it cannot fail once the stream has advanced.
+  PoolEvent& event = *request.event;
+  if (event.saved) event.blob.resize(size_t(request.entry->stream->blob_bytes()));
   // If feeding fails, the call itself restores the stream; the copy is for several calls.
   if (!request.generates && request.piece >= request.steps) request.goes_back = false;
   if (request.goes_back) request.entry->stream->copy_to(*request.before);
