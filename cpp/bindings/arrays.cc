@@ -141,7 +141,8 @@ Input<float> read_dt(py::handle dt, int64_t T, const Name& name) {
     else
       gather<double>(from, stride, T, in.copy.data());
   }
-  in.data = in.copy.data();
+  static const float none = 1;
+  in.data = T > 0 ? in.copy.data() : &none;
   return in;
 }
 

@@ -41,7 +41,8 @@ TokenInput read_tokens(pybind11::handle x, const Name& name);
 // float32 [T, width].
 Input<float> read_values(pybind11::handle x, int64_t width, const Name& name);
 
-// Reads dt: float32 or float64 [T], or one number for all T steps; None becomes null.
+// Reads dt: float32 or float64 [T], or one number for all T steps; None becomes null. An empty dt
+// does not: the engine checks whether the model takes one.
 Input<float> read_dt(pybind11::handle dt, int64_t T, const Name& name);
 
 // The array for float32 results [rows, width] (rows < 0: [width]): a new one in `result`, or `out`

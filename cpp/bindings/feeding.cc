@@ -46,12 +46,8 @@ void prepare(Fed& fed, PyStream& s, py::handle x, py::handle dt, Wish wish, py::
     chunk.values = fed.values.data;
     chunk.steps = fed.values.rows;
   }
-  if (!dt.is_none()) {
-    fed.dt = read_dt(dt, chunk.steps, dt_name);
-    // An empty dt still counts as given: the engine checks whether the model takes one.
-    static const float none = 1;
-    chunk.dt = fed.dt.data ? fed.dt.data : &none;
-  }
+  fed.dt = read_dt(dt, chunk.steps, dt_name);
+  chunk.dt = fed.dt.data;
   if (wish.log_probs) {
     require(!wish.last_only, "last_only and log_probs of the same chunk; accepted: one of them");
     require(model.family() == Family::kLanguageModel, "log_probs needs a language model");
@@ -182,6 +178,14 @@ bool is_sequence(py::handle object) {
   return PySequence_Check(object.ptr()) && !PyUnicode_Check(object.ptr());
 }
 
+// An array without dimensions has the methods of a sequence, but no length.
+bool has_length(py::handle sequence) {
+  if (PySequence_Size(sequence.ptr()) >= 0) return true;
+  if (!PyErr_ExceptionMatches(PyExc_TypeError)) throw py::error_already_set();
+  PyErr_Clear();
+  return false;
+}
+
 py::list list_of(py::handle sequence, const char* name) {
   if (!is_sequence(sequence))
     throw Error(std::string(name) + " is a " + Py_TYPE(sequence.ptr())->tp_name +
@@ -202,7 +206,7 @@ py::list list_of_length(py::handle sequence, size_t count, const char* name) {
 class Setting {
  public:
   Setting(py::handle given, size_t count, const char* name) : name_(name), all_(given) {
-    if (is_sequence(given)) each_ = list_of_length(given, count, name);
+    if (is_sequence(given) && has_length(given)) each_ = list_of_length(given, count, name);
   }
   py::handle at(size_t i) const {
     return each_ ? PyList_GET_ITEM(each_.ptr(), Py_ssize_t(i)) : all_.ptr();

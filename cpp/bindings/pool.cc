@@ -179,9 +179,8 @@ uint64_t feed(PyPool& p, const py::bytes& key, py::handle x, py::handle dt,
     asked.values = values.data;
     asked.steps = values.rows;
   }
-  static const float none = 1;  // an empty dt still counts as given
   times = read_dt(dt, asked.steps, "dt");
-  if (!dt.is_none()) asked.dt = times.data ? times.data : &none;
+  asked.dt = times.data;
   asked.logits = logits_named(logits);
   asked.log_probs = log_probs;
   const int64_t step = model.takes_tokens() ? 8 : 4 * model.input_size();

@@ -203,8 +203,9 @@ def test_values(load):
 def test_what_a_model_cannot(load):
     with pytest.raises(TsmError, match="dt was given; accepted: none"):
         load("timeless").create_stream().feed(TOKENS, 1.0)
-    with pytest.raises(TsmError, match="dt was given; accepted: none"):
-        load("timeless").create_stream().score(TOKENS, 1.0)
+    for tokens in (TOKENS, []):
+        with pytest.raises(TsmError, match="dt was given; accepted: none"):
+            load("timeless").create_stream().score(tokens, 1.0)
     for name in ("classifier", "tagger"):
         with pytest.raises(TsmError, match="language model"):
             load(name).create_stream().score(TOKENS)

@@ -213,6 +213,14 @@ def test_one_bad_generation(model, setting, message):
         assert np.array_equal(found[i], alone[i].generate(**own))
 
 
+def test_a_setting_may_be_an_array_without_dimensions(model):
+    expected = model.generate_many(streams_of(model), 4, temperature=0.5, seed=5)
+    found = model.generate_many(
+        streams_of(model), np.array(4), temperature=np.array(0.5), seed=np.array(5)
+    )
+    assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
 def test_generations_of_the_whole_call(model, load):
     streams = streams_of(model)
     with pytest.raises(TsmError, match="n has 2 entries; accepted: one per stream, 5"):
