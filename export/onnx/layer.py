@@ -42,7 +42,7 @@ def layer_model(
 ) -> onnx.ModelProto:
     """Builds the ONNX model of a layer with its current weights. Without `with_dt` every step has length 1."""
     cell = layer.cell
-    _check(cell, recurrence, chunk_size, with_dt)
+    _check(cell, recurrence, chunk_size, with_dt, dtype)
     graph = Graph()
     clock = Clock(graph, "x", chunk_size, "dt" if with_dt else None)
     names = sorted(cell.states)
@@ -114,13 +114,20 @@ def quantized(
         return onnx.load(path)
 
 
-def _check(cell: type[Cell], recurrence: str, chunk_size: int | None, with_dt: bool) -> None:
+def _check(
+    cell: type[Cell], recurrence: str, chunk_size: int | None, with_dt: bool, dtype: str
+) -> None:
     if recurrence not in RECURRENCES:
         raise ValueError(f"recurrence = {recurrence!r}; accepted: {', '.join(RECURRENCES)}")
     if recurrence == "lstm_op" and cell.name != "lstm":
         raise ValueError(
             f"recurrence 'lstm_op' with cell {cell.name!r}; accepted: cell 'lstm'; other cells: scan, "
             "loop, unrolled"
+        )
+    if recurrence == "lstm_op" and dtype != "float32":
+        raise ValueError(
+            f"dtype = {dtype!r} with recurrence 'lstm_op'; accepted: float32, or another recurrence: "
+            "scan, loop, unrolled"
         )
     if (recurrence == "unrolled") != (chunk_size is not None):
         raise ValueError(

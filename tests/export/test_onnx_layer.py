@@ -166,6 +166,7 @@ def test_every_primitive_of_a_program_has_a_rule():
         ("plstm", {"chunk_size": 4}, "None with the others"),
         ("lstm", {"with_dt": True}, "takes no dt"),
         ("plstm", {"dtype": "float8"}, "accepted for ONNX: float32"),
+        ("lstm", {"recurrence": "lstm_op", "dtype": "int8"}, "'lstm_op'; accepted: float32"),
     ],
 )
 def test_bad_input(name, options, part):
