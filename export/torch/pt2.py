@@ -22,12 +22,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._pytree import tree_map
 
 from ...plugin.common.atomic import atomic_file
 from ..common.facts import FACTS
 from ..common.formats import Options, Progress, Source, Stored, check_file
 from ..common.seal import seal as write_seal
-from .modules import MakeLayer, Streaming, UnrolledLayer, streaming
+from .modules import DTYPES, MakeLayer, Streaming, UnrolledLayer, streaming
 from .runner import TorchRunner
 from .scan import ScanLayer
 from .stored import stored as stored_buffers
@@ -149,7 +150,9 @@ def seal(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def completer(facts: Mapping[str, str]) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Fills in what a caller omitted: full lengths, zero states, and dt = 1 for a cell that takes it."""
+    """Fills in what a caller omitted: full lengths, zero states, and dt = 1 for a cell that takes it. States
+    and dt get the type that the graph was traced with: it refuses any other."""
+    exact = DTYPES[facts["dtype"]][1]
     states = json.loads(facts["states"])
     takes_dt: bool = json.loads(facts["takes_dt"])
 
@@ -162,6 +165,9 @@ def completer(facts: Mapping[str, str]) -> Callable[[dict[str, Any]], dict[str, 
             zeros[state["layer"]][state["name"]] = torch.zeros(batch, state["width"])
         start = {"lengths": torch.full((batch,), steps), "state": zeros}
         clock = {"dt": torch.ones(batch, steps)} if takes_dt else {}
-        return {**start, **clock, **given}
+        whole = {**start, **clock, **given}
+        for name in {"state", "dt"} & whole.keys():
+            whole[name] = tree_map(lambda value: value.to(exact), whole[name])
+        return whole
 
     return complete

@@ -94,6 +94,21 @@ def test_compiles_with_aotinductor(arch, exported, tmp_path):
     assert report.passed, str(report)
 
 
+def test_runs_in_float64(tmp_path):
+    """The first chunk, which begins with zeros, and the next one, which gets float32 states."""
+    source, options = Source(small("plstm_lm")), Options("unrolled", 2, "float64")
+    write(source, tmp_path / "model.pt2", options, lambda what: None)
+    (runner,) = runners(tmp_path / "model.pt2", options)
+    x = np.random.default_rng(4).integers(0, 11, (3, 4))
+    first, state = runner.run(x[:, :2])
+    rounded = [{name: v.astype(np.float32) for name, v in layer.items()} for layer in state]
+    second, _ = runner.run(x[:, 2:], rounded, np.ones((3, 2), np.float32))
+    with torch.no_grad():
+        expected, _ = source.model(torch.from_numpy(x))
+    assert first.dtype == np.float64
+    assert_close(np.concatenate([first, second], 1), expected, "fused", "float32", "logits")
+
+
 CLIENT = """
 import sys
 sys.modules["tsm"] = None  # importing it fails
