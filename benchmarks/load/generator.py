@@ -265,6 +265,9 @@ class Run:
         task.add_done_callback(self.tasks.discard)
 
     def gave_up(self, session: Session) -> None:
+        """Its unanswered messages stay unanswered. With `think`, they count as answered; a session that waits
+        for nothing already has its next message scheduled, or is idle."""
+        waited = bool(session.pending) and session.number < self.load.active
         if session.manners == "dying":
             self.abandoned += len(session.pending)
         else:
@@ -272,7 +275,7 @@ class Run:
             for intended, _ in session.pending:
                 self._record(session, intended)
         session.pending.clear()
-        if self.load.think is not None and now() < self.end:
+        if waited and self.load.think is not None and now() < self.end:
             self._think(session.number)
 
     async def close(self) -> None:

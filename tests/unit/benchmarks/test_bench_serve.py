@@ -55,6 +55,21 @@ def test_histograms_add_up():
     assert edge.total == 2 and edge.longest == 2**36 - 1
 
 
+def test_a_lost_connection_does_not_add_to_the_load():
+    """With `think`, only a session that waits for an answer sends its next message when its connection ends."""
+
+    async def unsent():
+        load = Load(active=2, seconds=1.0, think=0.0, idle=1)
+        run = Run(load, Target("127.0.0.1", 1, "websocket", "/{}"), "s")
+        for session in (run.idle[0], run.active[1]):
+            session.pending.append((now(), run.draws.chunk()))
+        for session in (*run.idle, *run.active):
+            run.gave_up(session)
+        return [len(session.unsent) for session in (*run.idle, *run.active)]
+
+    assert asyncio.run(unsent()) == [0, 0, 1]
+
+
 def test_arrivals():
     """There are as many messages as the rate demands, the same for every server; with "even", they are evenly
     spaced."""
