@@ -237,7 +237,8 @@ def _move(stage: Path, target: Path) -> set[Path]:
                 os.replace(new, place)
                 moved += [(place, new)] * free
     except BaseException:
-        _take_back(moved)
+        if os.path.lexists(made[-1]):  # otherwise all is in place
+            _take_back(moved)
         raise
     try:
         if target.is_dir():
@@ -250,12 +251,16 @@ def _move(stage: Path, target: Path) -> set[Path]:
 
 
 def _take_back(moved: Sequence[tuple[Path, Path]]) -> None:
+    left: dict[str, OSError] = {}
     for place, back in moved:
         try:
             os.rename(place, back)
         except OSError as error:
-            why = f"{error.strerror}; delete it: the export is incomplete"
-            raise Incomplete(error.errno, why, str(place)) from error
+            left[str(place)] = error
+    if left:
+        cause = next(iter(left.values()))
+        why = f"{cause.strerror}; delete this: the export is incomplete"
+        raise Incomplete(cause.errno, why, ", ".join(left)) from cause
 
 
 def _size(folder: Path) -> int:

@@ -88,6 +88,6 @@ def _accepted(proof: dict[str, Any]) -> str:
     if not isinstance(by, dict):
         return words
     found, limit = by.get("found"), by.get("limit")
-    if not isinstance(found, int | float) or not isinstance(limit, int | float):
+    if not all(isinstance(n, int | float) and abs(n) < 1e300 for n in (found, limit)):
         return words
     return f"{words}; {by.get('name')} {found:.1e} away on {by.get('on')}, limit {limit:g}"

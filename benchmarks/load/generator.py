@@ -265,8 +265,8 @@ class Run:
         task.add_done_callback(self.tasks.discard)
 
     def gave_up(self, session: Session) -> None:
-        """Its unanswered messages stay unanswered. With `think`, they count as answered; a session that waits
-        for nothing already has its next message scheduled, or is idle."""
+        """Ends the wait for answers. With `think`, a session that waited for one sends its next message; others
+        have one scheduled, or are idle."""
         waited = bool(session.pending) and session.number < self.load.active
         if session.manners == "dying":
             self.abandoned += len(session.pending)

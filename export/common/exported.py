@@ -101,7 +101,7 @@ def _facts_of_tsm(path: Path) -> dict[str, Any]:
     header = read_header(path)
     try:
         return _facts_of_header(header, json.loads(header[METADATA]["tsm"]))
-    except (LookupError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"{path}: the header is not that of a model ({error!r})") from error
 
 

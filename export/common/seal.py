@@ -133,7 +133,10 @@ def proof_of(path: Path, kind: str) -> dict[str, Any] | None:
         text = {p.key: p.value for p in props}.get(PROOF)
     else:
         text = extra_file(path, EXTRA)
-    found = None if text is None else json.loads(text)
+    try:
+        found = json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: the proof is not JSON ({error})") from error
     return found if isinstance(found, dict) else None
 
 

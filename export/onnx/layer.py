@@ -25,7 +25,7 @@ from .file import inline
 from .model import IR, OPSET
 from .nodes import Graph
 from .products import Products
-from .recurrence import RECURRENCES, Layer, time_first, value
+from .recurrence import RECURRENCES, Layer, check_dtype, time_first, value
 from .recurrence import recurrence as add_recurrence
 
 if TYPE_CHECKING:
@@ -124,11 +124,7 @@ def _check(
             f"recurrence 'lstm_op' with cell {cell.name!r}; accepted: cell 'lstm'; other cells: scan, "
             "loop, unrolled"
         )
-    if recurrence == "lstm_op" and dtype != "float32":
-        raise ValueError(
-            f"dtype = {dtype!r} with recurrence 'lstm_op'; accepted: float32, or another recurrence: "
-            "scan, loop, unrolled"
-        )
+    check_dtype(recurrence, dtype)
     if (recurrence == "unrolled") != (chunk_size is not None):
         raise ValueError(
             f"chunk_size = {chunk_size!r} with recurrence {recurrence!r}; accepted: a number of steps "

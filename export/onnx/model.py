@@ -32,7 +32,7 @@ from .clock import make_clock
 from .file import check, external, inline, save
 from .nodes import Graph
 from .products import DTYPES, Products
-from .recurrence import RECURRENCES, Layer, recurrence, time_first, value
+from .recurrence import RECURRENCES, Layer, check_dtype, recurrence, time_first, value
 from .step import COMPOSITE, array
 from .stored import stored as stored_weights
 
@@ -98,11 +98,7 @@ def checked(model: SequenceModel, options: Options) -> Options:
             f"recurrence 'lstm_op' with cell {cells[0]!r}: the operator is the plain LSTM; accepted "
             "for this cell: scan, loop, unrolled"
         )
-    if form == "lstm_op" and options.dtype != "float32":
-        raise ValueError(
-            f"dtype = {options.dtype!r} with recurrence 'lstm_op'; accepted: float32, or another "
-            "recurrence: scan, loop, unrolled"
-        )
+    check_dtype(form, options.dtype)
     chunk = options.chunk_size
     if form == "unrolled" and chunk is None:
         raise ValueError(

@@ -264,5 +264,13 @@ FORMS: dict[str, Callable[[Graph, Layer, Step, str], Made]] = {
 RECURRENCES = (*FORMS, "lstm_op")
 
 
+def check_dtype(recurrence: str, dtype: str) -> None:
+    if recurrence == "lstm_op" and dtype != "float32":
+        raise ValueError(
+            f"dtype = {dtype!r} with recurrence 'lstm_op'; accepted: float32, or another recurrence: "
+            "scan, loop, unrolled"
+        )
+
+
 def time_first(form: str) -> bool:
     return form != "unrolled"

@@ -76,7 +76,7 @@ def _why_not_compared(
     common = [(a, b) for a in first for b in second if a.seed == b.seed]
     known = [pair for pair in common if all(value_of(run, what) is not None for run in pair)]
     if known:
-        lengths = ", ".join(f"{a.epochs:.0f} and {b.epochs:.0f}" for a, b in known)
+        lengths = ", ".join(f"{a.epochs:.3g} and {b.epochs:.3g}" for a, b in known)
         return f"runs of different lengths: {lengths} epochs"
     return f"no seed of {len(common)} has {what.label} in both" if common else "no common runs"
 

@@ -69,7 +69,8 @@ def check_plain(value: Any, path: str | Path, where: str = "checkpoint", depth: 
     `config` no tensors."""
     if depth > DEEPEST:
         raise ValueError(f"{path}: {where} is nested too deeply; accepted: {DEEPEST} levels")
-    if isinstance(value, Tensor) and not where.startswith("config."):
+    tensors = not where.startswith("config.")
+    if isinstance(value, Tensor) and tensors:
         _check_plain_tensor(value, path, where)
     elif isinstance(value, dict):
         for key, part in value.items():
@@ -80,7 +81,7 @@ def check_plain(value: Any, path: str | Path, where: str = "checkpoint", depth: 
         for i, part in enumerate(value):
             check_plain(part, path, f"{where}[{i}]", depth + 1)
     elif value is not None and type(value) not in (bool, int, float, str):
-        raise refuse(path, where, value, "a plain value or a tensor")
+        raise refuse(path, where, value, "a plain value" + " or a tensor" * tensors)
 
 
 def _check_plain_tensor(value: Tensor, path: str | Path, where: str) -> None:

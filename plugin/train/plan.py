@@ -85,6 +85,8 @@ def why_no_task(data: str | Path | None) -> str:
     """The end of an error message: why the data does not determine the task; empty without data."""
     if not data:
         return ""
+    if made_for := task_of_folder(data):
+        return f"; {data} was preprocessed for {made_for}"
     state = "is not a preprocessed folder" if Path(data).exists() else "does not exist"
     return f"; it is not read from the data, because {data} {state}"
 

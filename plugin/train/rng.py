@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..common.rng import MAX_SEED
 from .checkpoint_check import check_like, refuse
 
 WORDS = 624  # words of state in the Mersenne twister of Python and numpy
 
 
 def seed_all(seed: int) -> None:
-    """Seeds torch (all devices), Python and numpy."""
+    """Seeds torch (all devices), Python and numpy. Seeds from 2^64 on begin at 0 again."""
+    seed %= MAX_SEED + 1
     torch.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed % 2**32)

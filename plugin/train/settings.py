@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..common.rng import MAX_SEED
 from ..config import setting
 
 LOG_FORMATS = ("json", "simple", "tqdm", "none")
@@ -100,8 +101,8 @@ class LoopConfig:
             value = getattr(self, name)
             if not low <= value < float("inf"):
                 raise ValueError(f"{name} is {value!r}; accepted: {low} or more")
-        if self.seed >= 2**63:  # torch's generators take no more
-            raise ValueError(f"seed is {self.seed}; accepted: 0 to 2^63 - 1")
+        if self.seed > MAX_SEED:
+            raise ValueError(f"seed is {self.seed}; accepted: 0 to 2^64 - 1")
         if self.log_format and self.log_format not in LOG_FORMATS:
             raise ValueError(
                 f"log_format is {self.log_format!r}; accepted: {', '.join(LOG_FORMATS)}"

@@ -16,6 +16,7 @@ from tsm.export.common.checksum import seal
 from tsm.export.common.exported import open_exported
 from tsm.export.common.formats import MODULES, Options, Stored, get_format
 from tsm.export.common.seal import SUMS
+from tsm.export.common.tsm_header import with_metadata
 from tsm.export.entry import as_source
 from tsm.export.verify.tensors import check_stored
 
@@ -97,6 +98,7 @@ HEAD = b'{"__metadata__":{"checksum":"00000000"'
         (None, HEAD + b"}}", "KeyError('tsm')"),
         (None, HEAD + b',"tsm":"[]"}}', "TypeError"),
         (None, HEAD + b',"tsm":"{}"}}', "KeyError('layers')"),
+        (None, HEAD + b',"tsm":"' + b"[" * 10**5 + b'"}}', "RecursionError"),
         (None, HEAD + b"}", "the header is not JSON"),
         (None, HEAD + b',"x":' + b"[" * 10**6, "the header is not JSON"),
         (2**40, HEAD + b"}}", "the header's length is 1,099,511,627,776; accepted: up to"),
@@ -111,6 +113,23 @@ def test_a_hostile_header_with_the_right_checksum(tmp_path, capsys, length, head
     assert main(["verify", str(path)]) == 2
     error = capsys.readouterr().err
     assert said in error and error.startswith(f"tsm-export: error: {path}: the header")
+
+
+@pytest.mark.parametrize(
+    ("metadata", "code", "said"),
+    [
+        ({"proof": "[" * 10**5}, 2, "the proof is not JSON"),
+        ({"proof": "{"}, 2, "the proof is not JSON"),
+        ({"proof": [1]}, 2, "metadata"),
+        ({"proof": f'{{"criterion":{{"found":{10**400},"limit":1}}}}'}, 1, ""),
+    ],
+)
+def test_hostile_metadata_with_the_right_checksum(tmp_path, capsys, metadata, code, said):
+    path = write(small("plstm_lm"), tmp_path / "model.tsm", "tsm")
+    path.write_bytes(with_metadata(path.read_bytes(), metadata))
+    assert main(["verify", str(path)]) == code
+    error = capsys.readouterr().err
+    assert said in error and "Traceback" not in error
 
 
 def test_cut_short_and_made_longer(exported, tmp_path, capsys):

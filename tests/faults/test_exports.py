@@ -15,10 +15,10 @@ from tsm.plugin.common.atomic import NotDurable
 from .disk import Disk
 
 
-def repository(root: Path) -> None:
-    """Two models are added to a repository with another one."""
+def repository(root: Path, names: tuple[str, ...] = ("m_onnx", "m_runtime")) -> None:
+    """Models are added to a repository with another one."""
     with entry._staged(root / "repository") as staged:
-        for name in ("m_onnx", "m_runtime"):
+        for name in names:
             (staged / name / "1").mkdir(parents=True)
             (staged / name / "1" / "model").write_text(name)
 
@@ -90,14 +90,29 @@ def test_a_disk_that_takes_nothing_back(tmp_path, monkeypatch):
     (tmp_path / "repository").mkdir()
     rename, done = os.rename, []
 
-    def once(old, new):
-        if done:
+    def twice(old, new):
+        if len(done) == 2:
             raise OSError(errno.EROFS, "Read-only file system")
-        done.append(Path(new).name)
+        done.append(str(new))
         rename(old, new)
 
-    monkeypatch.setattr(entry.os, "rename", once)
-    with pytest.raises(OSError, match="Read-only file system; delete it: the export is") as failed:
-        repository(tmp_path)
-    assert failed.value.filename == str(tmp_path / "repository" / done[0])
+    monkeypatch.setattr(entry.os, "rename", twice)
+    with pytest.raises(OSError, match="Read-only file system; delete this: the exp") as failed:
+        repository(tmp_path, ("a", "b", "c"))
+    assert failed.value.filename == ", ".join(done)
     assert "nothing was written" not in str(failed.value)
+
+
+def test_an_interrupt_after_the_last_rename(tmp_path, monkeypatch):
+    """The export is complete, and stays so."""
+    replace = os.replace
+
+    def interrupted(old, new):
+        replace(old, new)
+        if Path(new).name == "m.onnx":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(entry.os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        large(tmp_path)
+    assert sorted(files(tmp_path).values()) == ["new", "weights"]

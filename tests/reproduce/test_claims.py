@@ -106,7 +106,7 @@ def test_slow_runs_are_not_left_out(store):
 def test_runs_of_different_lengths_are_not_compared(store):
     put(store, A, 0.85, complete=False)
     put(store, B, 0.18, epochs=3.1, stopped="diverged: nan")
-    remark = "runs of different lengths: 20 and 3 epochs"
+    remark = "runs of different lengths: 20 and 3.1 epochs"
     assert Ahead(HOME, A, B, seeds=1)(store) == Judged(OPEN, f"{A} - {B}", remark)
 
 

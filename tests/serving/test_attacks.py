@@ -306,6 +306,12 @@ def test_the_file_is_for_its_owner(tmp_path):
     assert {*modes.values()} == {0o600} and "states.db" in modes, modes
 
 
+def test_a_link_to_a_file_that_does_not_exist_yet(tmp_path):
+    (tmp_path / "link.db").symlink_to(tmp_path / "states.db")
+    open_store(f"sqlite:{tmp_path}/link.db").close()
+    assert stat.S_IMODE((tmp_path / "states.db").stat().st_mode) == 0o600
+
+
 def test_a_token_that_was_taken_back(files, tmp_path):
     """A removed token is refused even on WebSockets that are already open."""
     connect = pytest.importorskip("websockets.sync.client").connect

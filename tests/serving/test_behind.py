@@ -103,6 +103,8 @@ class Gate(MemoryStore):
         super().__init__()
         self.open, self.fails, self.puts = threading.Event(), False, []
         self.loses_answer = False  # of the next write
+        # The next write: it fails, and is done before the one after it.
+        self.delays, self.late = False, []
 
     def apply(self, operations):
         puts = [one for one in operations if isinstance(one, Put)]
@@ -110,6 +112,11 @@ class Gate(MemoryStore):
             assert self.open.wait(60)
             if self.fails:
                 raise StoreError("gone")
+            if self.delays:
+                self.delays, self.late = False, [operations]
+                raise StoreError("timeout")
+            while self.late:
+                super().apply(self.late.pop())
         self.puts += [one.row.position for one in puts]
         results = super().apply(operations)
         if puts and self.loses_answer:
@@ -172,8 +179,9 @@ def test_a_store_that_fails(files):
 
 
 @pytest.mark.parametrize("new", [False, True])
-def test_a_store_whose_answer_is_lost(files, new):
-    """The server recognises its own write, and does not take it for that of another server."""
+@pytest.mark.parametrize("fault", ["loses_answer", "delays"])
+def test_a_store_whose_answer_is_lost(files, new, fault):
+    """The server recognises its own write, even a late one, and does not take it for that of another server."""
 
     async def check(sessions: Sessions, store: Gate) -> None:
         store.open.set()
@@ -184,7 +192,7 @@ def test_a_store_whose_answer_is_lost(files, new):
         store.open.clear()
         for position in range(before + 1, before + 4):  # while the first of them is written
             assert (await feed(sessions))["position"] == position
-        store.loses_answer = True
+        setattr(store, fault, True)
         store.open.set()
         while not sessions.writes.failed("user/s"):
             await asyncio.sleep(0.001)

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from tsm.plugin import Trainer, load_checkpoint
+from tsm.plugin.cli.preprocess import main as preprocess
 from tsm.plugin.train.progress import WandbWriter
 
 from .conftest import TINY
@@ -63,7 +64,7 @@ def test_a_callback_sees_every_report_and_may_stop(make):
         assert torch.equal(value, again.model.state_dict()[name]), name
 
 
-def test_what_is_wrong_is_said(make):
+def test_what_is_wrong_is_said(make, tmp_path):
     with pytest.raises(ValueError, match="unknown setting 'learning_rat'"):
         make("x", learning_rat=1)
     for name, value in {"lr": "0.1", "max_update": 2.5, "bf16": "no"}.items():
@@ -75,6 +76,12 @@ def test_what_is_wrong_is_said(make):
         Trainer("plstm_tagger")
     with pytest.raises(ValueError, match="because nowhere does not exist"):
         Trainer("plstm_tagger", "nowhere")
+    text, folder = tmp_path / "text", tmp_path / "folder"
+    text.write_text("a b a b\n" * 20)
+    files = [f"--{split}pref={text}" for split in ("train", "valid", "test")]
+    assert preprocess([*files, "--destdir", str(folder)]) == 0
+    with pytest.raises(ValueError, match="folder was preprocessed for language_modeling"):
+        Trainer("plstm_tagger", str(folder))
     with pytest.raises(ValueError, match="call fit"):
         make("x").evaluate()
 

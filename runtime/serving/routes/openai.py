@@ -85,7 +85,7 @@ def parse(values: dict[str, Any], service: Service) -> Completion:
         engine=engine,
         prompts=_prompts(engine, fields.take("prompt", ""), service),
         n=fields.integer("n", 1, 1, MOST_CHOICES),
-        max_tokens=fields.integer("max_tokens", 16, 0, limits.tokens, "--max-tokens"),
+        max_tokens=fields.integer("max_tokens", 16, 0, limits.tokens, limits.flag("tokens")),
         temperature=fields.number("temperature", 1.0, 0.0, 2.0),
         top_p=fields.number("top_p", 1.0, 0.0, 1.0),
         seed=fields.integer("seed", secrets.randbits(31), 0, 2**62),

@@ -9,10 +9,10 @@ broken store.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..store.base import Put, Row
-from ..store.commits import Commits
+from ..store.commits import Commits, ConflictError
 from ..streams.engine import Engine
 from ..transport.limits import Keeping
 
@@ -27,7 +27,7 @@ class Session:
     unwritten: Row | None = None  # the newest state, if it has not been stored yet
     writer: asyncio.Future[None] | None = None
     failure: Exception | None = None  # of the last write
-    unsure: Row | None = None  # what the last write was to store, until it is known whether it did
+    unsure: list[Row] = field(default_factory=list)  # writes that failed, but may be in the store
 
 
 class Writes:
@@ -88,12 +88,18 @@ class Writes:
         row, session.unwritten = session.unwritten, None
         assert row is not None  # a write begins only with a row
         try:
-            if session.unsure is not None:
-                await self._find_out(key, session, session.unsure)
-            session.unsure = row
-            session.stored = await self.put(key, session.stored, row)
-            session.unsure = None
+            if session.unsure:
+                await self._find_out(key, session)
+            try:
+                session.stored = await self.put(key, session.stored, row)
+            except ConflictError:
+                if not await self._find_out(key, session):
+                    raise
+                session.stored = await self.put(key, session.stored, row)
+            session.unsure.clear()
         except Exception as error:  # `settle` raises it in the session's next request
+            if row not in session.unsure:
+                session.unsure.append(row)
             session.unwritten = session.unwritten or row
             session.failure = error
         session.writer = None
@@ -102,11 +108,15 @@ class Writes:
         elif session.failure is None:
             self._begin(key, session)
 
-    async def _find_out(self, key: str, session: Session, tried: Row) -> None:
-        """A store may fail after it has written, as when the answer of Redis is lost. The next write would then
-        be taken for that of another server."""
+    async def _find_out(self, key: str, session: Session) -> bool:
+        """Whether the row in the store is one of `unsure`: a store may fail and still write, at once or later,
+        as when the answer of Redis is lost. The next write would then be taken for that of another server."""
         found = await self.commits.call(lambda store: store.read(key))
         if found is None:
-            return
-        if found == tried._replace(version=found.version, epoch=session.stored.epoch):
-            session.stored = found._replace(blob=b"")
+            return False
+        epoch = session.stored.epoch
+        own = [row._replace(version=found.version, epoch=epoch) for row in session.unsure]
+        if found not in own:
+            return False
+        session.stored = found._replace(blob=b"")
+        return True

@@ -85,7 +85,8 @@ class SqliteStore:
         other connections to it, and another process would then delete their log."""
         try:
             with suppress(FileExistsError):
-                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+                place = os.path.realpath(self.path)  # also where a link points that has no file yet
+                os.close(os.open(place, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
             mode = stat.S_IMODE(os.stat(self.path).st_mode)
         except OSError as error:
             raise StoreError(f"{self.path}: {error.strerror}") from error

@@ -104,7 +104,7 @@ def parse(action: str, values: dict[str, Any], limits: Limits, known: Iterable[s
         options["top"] = fields.integer("top", 0, 0, MOST_TOP)
     if action == "generate":
         options |= sampling(fields, limits)
-        options["n"] = fields.integer("n", None, 1, limits.tokens, "--max-tokens")
+        options["n"] = fields.integer("n", None, 1, limits.tokens, limits.flag("tokens"))
         if options["n"] is None:
             raise wrong(
                 "n", None, f"an integer from 1 to {limits.tokens} ({limits.flag('tokens')})"

@@ -65,7 +65,7 @@ class Limits:
 class Keeping:
     """What is kept for a session, and for how long."""
 
-    seconds: float = setting(0.0, 0, 1e12)  # a session lives after its last request; 0: forever
+    seconds: float = setting(0.0, 0, 1e12)  # from the last request on; 0: forever
     history: int = setting(16, 0, 10_000)  # earlier states to keep
     every: int = setting(64, 1, 1 << 31)  # steps between these states
     replay: int = setting(0, 0, 100_000)  # inputs to keep, to rebuild the state for other weights
