@@ -36,8 +36,8 @@ def with_metadata(file: bytes, metadata: Mapping[str, str]) -> bytearray:
     length = int.from_bytes(file[:8], "little")
     header = json.loads(file[8 : 8 + length])
     own = header.pop(METADATA, {})
-    first = {"checksum": checksum.BLANK}  # seal() writes it
-    whole = {**first, **own, **metadata, **first}
+    whole = {"checksum": "", **own, **metadata}  # the checksum comes first
+    whole["checksum"] = checksum.BLANK  # seal() fills it in
     head = json.dumps({METADATA: whole, **header}, separators=(",", ":")).encode()
     head += b" " * (-len(head) % 8)
     made = bytearray(len(head).to_bytes(8, "little") + head)

@@ -56,11 +56,7 @@ def seal(path: Path, record: Mapping[str, Any]) -> None:
 
 def runners(path: Path, options: Options) -> list[Runner]:
     """The compiled runtime."""
-    from ...runtime import Model
     from ..common.exported import facts_of
     from .runner import RuntimeRunner
 
-    facts = facts_of(path, "tsm")
-    Model.load(path)  # refuses damaged files, in errors that name them
-    bias = load_file(path)["output.bias"].numpy()
-    return [RuntimeRunner(path, facts, bias, options.dtype)]
+    return [RuntimeRunner(path, facts_of(path, "tsm"), options.dtype)]

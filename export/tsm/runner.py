@@ -20,17 +20,18 @@ class RuntimeRunner:
     name = "tsm.runtime"
     chunk_size = None
 
-    def __init__(
-        self, path: Path, facts: Mapping[str, Any], bias: Array, dtype: str = "float32"
-    ) -> None:
+    def __init__(self, path: Path, facts: Mapping[str, Any], dtype: str = "float32") -> None:
+        from safetensors import safe_open
+
         from tsm.runtime import Model
 
-        self.loaded = Model.load(path, dtype=dtype)
+        self.loaded = Model.load(path, dtype=dtype)  # first, since it refuses damaged files
+        with safe_open(path, "numpy") as file:
+            self.bias: Array = file.get_tensor("output.bias")
         states = json.loads(facts["states"])
         self.layers: list[list[str]] = [[] for _ in range(1 + max(s["layer"] for s in states))]
         for state in states:
             self.layers[state["layer"]].append(state["name"])
-        self.bias = bias
         self.stepwise = facts["family"] != "classifier"
 
     def run(
