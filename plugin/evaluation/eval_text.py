@@ -19,7 +19,7 @@ from ..data import DataDir, Vocab
 from ..data.batching import Tokens
 from ..data.subword import SentencePieceTokenizer
 from ..tasks import TASKS
-from ..tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
+from ..tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask, eval_steps
 from ..train.checkpoint_check import named
 from ..trained import Trained
 from .adapt import NOT_ADAPTING, Adaptation, score_adapting
@@ -29,8 +29,6 @@ from .score import score_tokens
 from .word_probs import word_probs
 
 Results = dict[str, Any]
-LOGITS = 1 << 22  # logits in memory at once, unless --tokens-per-sample is given
-MOST_STEPS = 2048
 
 
 @dataclass(frozen=True)
@@ -131,12 +129,9 @@ def default_batch_size(config: LanguageModelingConfig, split: str) -> int:
 def default_steps(
     config: LanguageModelingConfig, batch_size: int, vocab_size: int, learns: bool = False
 ) -> int:
-    """The steps per call used in training, or more (for fewer calls) if the carried state makes the result the
-    same."""
-    if config.reset_state or learns:
-        return config.tokens_per_sample
-    room = LOGITS // (batch_size * vocab_size)
-    return max(config.tokens_per_sample, min(room, MOST_STEPS))
+    """The steps per call of a validation in training; a model that learns as it reads keeps those of an
+    update."""
+    return config.tokens_per_sample if learns else eval_steps(config, batch_size, vocab_size)
 
 
 def evaluate_text(

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from ..data import LMBatch, LMStreams
     from ..data.batching import Tokens
 
+LOGITS, ROWS = 1 << 22, 2048
+"""An evaluation computes so many logits and steps of streams per call, or as many as an update."""
+
 
 @dataclass(frozen=True)
 class LanguageModelingConfig:
@@ -142,7 +145,7 @@ class LanguageModelingTask(TextTask):
             if rank:
                 return
             rank, world = 0, 1
-        segments: Any = FixedLength(self.config.tokens_per_sample)
+        segments: Any = FixedLength(eval_steps(self.config, size, len(self.vocab)))
         yield from self._cut(LMStreams(self.splits[split], size, segments, rank, world), split)
 
     def summary(self) -> str:
@@ -154,6 +157,15 @@ class LanguageModelingTask(TextTask):
             f"{len(self.vocab)} types, data seed {self.config.data_seed}; no model gets below a validation "
             f"perplexity of {self.floor:.2f})"
         )
+
+
+def eval_steps(config: LanguageModelingConfig, streams: int, vocab_size: int) -> int:
+    """The steps per call in evaluation: those of training, or more (for fewer calls) if the carried state makes
+    the result the same."""
+    if config.reset_state:
+        return config.tokens_per_sample
+    rows = max(config.batch_size * config.tokens_per_sample, min(LOGITS // vocab_size, ROWS))
+    return max(config.tokens_per_sample, rows // streams)
 
 
 def _tensors(batch: LMBatch) -> Batch:

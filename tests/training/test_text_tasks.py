@@ -12,7 +12,13 @@ from tsm.plugin.data.build.reviews import save_array
 from tsm.plugin.data.meta import Meta
 from tsm.plugin.data.staged_folder import EMBEDDINGS
 from tsm.plugin.tasks.classification import ClassificationConfig, ClassificationTask
-from tsm.plugin.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
+from tsm.plugin.tasks.language_modeling import (
+    LOGITS,
+    ROWS,
+    LanguageModelingConfig,
+    LanguageModelingTask,
+    eval_steps,
+)
 
 from .conftest import shape_of_log
 
@@ -66,6 +72,26 @@ def test_batches_start_anywhere_and_are_cut_by_rank(text):
     ranks = [list(LanguageModelingTask(config, rank, 2).train_batches(3)) for rank in (0, 1)]
     for one, first, second in zip(whole, *ranks, strict=True):
         assert torch.equal(one.x, torch.cat([first.x, second.x]))
+
+
+def test_an_evaluation_takes_long_pieces_where_the_state_is_carried(text):
+    given = dict(data=str(text("word")), batch_size=8, tokens_per_sample=5, valid_batch_size=2)
+    carried = LanguageModelingTask(LanguageModelingConfig(**given))
+    reset = LanguageModelingTask(LanguageModelingConfig(**given, reset_state=True))
+    assert next(carried.eval_batches("valid")).x.shape[1] > 8 * 5
+    assert {b.x.shape[1] for b in list(reset.eval_batches("valid"))[:-1]} == {5}
+    x = [torch.cat([b.x for b in t.eval_batches("valid")], 1) for t in (carried, reset)]
+    assert torch.equal(*x)
+
+
+def test_no_piece_of_an_evaluation_exceeds_an_update_or_the_limits():
+    config = LanguageModelingConfig(batch_size=20, tokens_per_sample=70)
+    for vocab in (10, 10_000, 1_000_000):
+        for streams in (1, 3, 10, 20):
+            rows = streams * eval_steps(config, streams, vocab)
+            assert rows * vocab <= max(LOGITS, 20 * 70 * vocab) and rows <= ROWS
+    assert eval_steps(config, 40, 10_000) == 70  # not shorter than in training
+    assert eval_steps(config, 10, 10_000) == 140
 
 
 @pytest.mark.parametrize("size", [3, 4])
