@@ -30,9 +30,9 @@ def make_server(app: Any, limits: Limits, garbage: Garbage) -> Any:
             self.close = protocol.end
 
     class Protocol(HttpToolsProtocol):
-        """Counts the bytes of a request's head, and times its arrival."""
+        """Counts the bytes of a request's head and of what follows its body, and times its arrival."""
 
-        head = 0
+        head = 0  # bytes since the last head or part of a body
         timer: Any = None  # runs out when the head must have arrived
         unread: Any = None  # runs out when the answer must have been read
         ended = False  # further data is ignored
@@ -90,14 +90,14 @@ def make_server(app: Any, limits: Limits, garbage: Garbage) -> Any:
                 return
             if self.timer is None and self.cycle is not None and self.cycle.response_complete:
                 self.expect_head()  # the next request on a kept-alive connection
-            if self.timer is not None:
-                self.head += len(data)
+            self.head += len(data)
             super().data_received(data)
-            if self.timer is not None and self.head > limits.header:
+            if self.head > limits.header:
                 self.refuse()
 
         def on_headers_complete(self) -> None:
             self.arrived()
+            self.head = 0
             size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
             if size > limits.header:
                 self.refuse()
@@ -112,14 +112,43 @@ def make_server(app: Any, limits: Limits, garbage: Garbage) -> Any:
                 cycle.transport = Connection(self)
                 scope[UNREAD] = lambda: cycle.more_body
 
+        def on_body(self, body: bytes) -> None:
+            self.head = 0
+            super().on_body(body)
+
+        def on_message_complete(self) -> None:
+            self.head = 0
+            super().on_message_complete()
+
+        def handle_websocket_upgrade(self) -> None:
+            if not self.is_next():
+                return
+            super().handle_websocket_upgrade()
+            protocol: Any = self.transport.get_protocol()
+            if not protocol.handshake_initiated:  # not a GET, or with a body
+                super().send_400_response("Invalid WebSocket handshake.")
+
         def refuse(self) -> None:
-            if not self.ended:
+            if self.is_next():
                 self.transport.write(TOO_LARGE)
                 self.linger()
 
         def send_400_response(self, msg: str) -> None:
-            if not self.transport.is_closing() and not self.ended:
+            if self.is_next():
                 super().send_400_response(msg)
+
+        def is_next(self) -> bool:
+            """Whether what has just arrived can be answered now. If an earlier request has no answer yet, it
+            gets its own, and then the connection is closed."""
+            if self.ended or self.transport.is_closing():
+                return False
+            cycle = self.cycle
+            if cycle is None or cycle.response_complete:
+                return True
+            if cycle.more_body and not cycle.response_started and not self.pipeline:
+                return True  # its own body is wrong
+            self.ended, cycle.keep_alive = True, False
+            return False
 
         def connection_lost(self, exc: Exception | None) -> None:
             self.arrived()
@@ -131,7 +160,7 @@ def make_server(app: Any, limits: Limits, garbage: Garbage) -> Any:
         def arrived(self) -> None:
             if self.timer is not None:
                 self.timer.cancel()
-            self.timer, self.head = None, 0
+            self.timer = None
 
     class WebSocket(make_protocol()):  # type: ignore[misc]
         def connection_lost(self, exc: Exception | None) -> None:

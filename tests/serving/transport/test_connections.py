@@ -1,0 +1,79 @@
+"""Connections of hostile clients: what they send is bounded, answers keep their order, and no connection stays
+open without a time limit."""
+
+from __future__ import annotations
+
+import json
+import socket
+
+import pytest
+
+from ..server_process import Server
+
+UPGRADE = (
+    "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+)
+
+
+def connect(server: Server) -> socket.socket:
+    host, port = server.netloc.split(":")
+    return socket.create_connection((host, int(port)), timeout=20)
+
+
+def request(method: str, path: str, more: str = "", body: bytes = b"") -> bytes:
+    return f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n{more}\r\n".encode() + body
+
+
+def step(name: str, action: str = "feed", **fields: object) -> bytes:
+    body = json.dumps(fields).encode()
+    length = f"Content-Length: {len(body)}\r\n"
+    return request("POST", f"/v1/sessions/{name}/{action}", length, body)
+
+
+def answers(client: socket.socket) -> bytes:
+    """Everything until the server closes the connection."""
+    return b"".join(iter(lambda: client.recv(1 << 16), b""))
+
+
+SECOND = {
+    "no HTTP": b"garbage\r\n\r\n",
+    "a large head": request("GET", "/healthz", f"X: {'x' * 20_000}\r\n"),
+    "a WebSocket": request("GET", "/v1/sessions/a/stream", UPGRADE),
+}
+
+
+@pytest.mark.parametrize("second", SECOND.values(), ids=SECOND)
+def test_an_earlier_request_gets_its_own_answer(server, name, second):
+    """The second one came too early or is wrong: its answer would be taken for that of the first."""
+    with connect(server) as client:
+        client.sendall(step(name, text="abc") + second)
+        found = answers(client)
+    assert found.startswith(b"HTTP/1.1 200 ") and found.endswith(b'{"position": 3}')
+    assert found.count(b"HTTP/1.1 ") == 1 and b"\r\nconnection: close\r\n" in found
+
+
+def test_the_next_head_is_bounded_while_a_request_runs(server, name):
+    with connect(server) as client:
+        client.sendall(step(name, "generate", n=300_000) + b"GET / HTTP/1.1\r\nX: ")
+        for _ in range(64):
+            client.sendall(b"x" * (1 << 14))
+        found = answers(client)
+    assert found.startswith(b"HTTP/1.1 200 ") and b"\r\nconnection: close\r\n" in found
+
+
+@pytest.mark.parametrize("after", [b"X: x\r\n", b"x"], ids=["many headers", "one header"])
+def test_what_follows_a_body_is_bounded(server, name, after):
+    """The headers after a chunked body."""
+    path = f"/v1/sessions/{name}/feed"
+    with connect(server) as client:
+        head = request("POST", path, "Transfer-Encoding: chunked\r\n", b"2\r\n{}\r\n0\r\n")
+        client.sendall(head + after * ((1 << 20) // len(after)))
+        assert answers(client).startswith(b"HTTP/1.1 431 ")
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_handshake_with_a_body_is_refused(server, method):
+    with connect(server) as client:
+        client.sendall(request(method, "/v1/sessions/a/stream", f"{UPGRADE}Content-Length: 9\r\n"))
+        assert answers(client).startswith(b"HTTP/1.1 400 ")
