@@ -1,7 +1,7 @@
 """uvicorn, with additional limits.
 
-They bound the size of a request's head, the time for it to arrive, the time for an answer to be read, and the
-number of connections. If a client is answered before it has sent everything, its connection is closed
+They bound the size of a request's head, the time for it to arrive, the time for what was sent to be read, and
+the number of connections. If a client is answered before it has sent everything, its connection is closed
 gracefully.
 """
 
@@ -13,6 +13,7 @@ from .garbage import Garbage
 from .http import ABORT, CROWDED, UNREAD
 from .keepalive import PING, PONG, make_protocol
 from .limits import Limits
+from .unread import Unread
 
 LINGER = 2.0  # seconds to read the answer, for a client that has not sent its whole request
 TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
@@ -29,12 +30,12 @@ def make_server(app: Any, limits: Limits, garbage: Garbage) -> Any:
             self.write, self.is_closing = protocol.transport.write, protocol.transport.is_closing
             self.close = protocol.end
 
-    class Protocol(HttpToolsProtocol):
+    class Protocol(Unread, HttpToolsProtocol):
         """Counts the bytes of a request's head and of what follows its body, and times its arrival."""
 
         head = 0  # bytes since the last head or part of a body
         timer: Any = None  # runs out when the head must have arrived
-        unread: Any = None  # runs out when the answer must have been read
+        seconds = limits.seconds
         ended = False  # further data is ignored
 
         def connection_made(self, transport: Any) -> None:
@@ -45,7 +46,7 @@ def make_server(app: Any, limits: Limits, garbage: Garbage) -> Any:
             self.timer = self.loop.call_later(limits.seconds, self.late)
 
         def late(self) -> None:
-            if not self.transport.is_closing() and not self.ended:
+            if not self.is_ending():
                 self.end()
 
         def end(self) -> None:
@@ -65,22 +66,8 @@ def make_server(app: Any, limits: Limits, garbage: Garbage) -> Any:
             self.transport.write_eof()
             self.cut_after(min(LINGER, limits.seconds))
 
-        def cut_after(self, seconds: float) -> None:
-            if self.unread is None:
-                self.unread = self.loop.call_later(seconds, self.transport.abort)
-
-        def read(self) -> None:
-            if self.unread is not None and not self.ended and not self.transport.is_closing():
-                self.unread.cancel()
-                self.unread = None
-
-        def pause_writing(self) -> None:
-            super().pause_writing()
-            self.cut_after(limits.seconds)
-
-        def resume_writing(self) -> None:
-            super().resume_writing()
-            self.read()
+        def is_ending(self) -> bool:
+            return self.ended or bool(self.transport.is_closing())
 
         def timeout_keep_alive_handler(self) -> None:
             self.late()
@@ -140,7 +127,7 @@ def make_server(app: Any, limits: Limits, garbage: Garbage) -> Any:
         def is_next(self) -> bool:
             """Whether what has just arrived can be answered now. If an earlier request has no answer yet, it
             gets its own, and then the connection is closed."""
-            if self.ended or self.transport.is_closing():
+            if self.is_ending():
                 return False
             cycle = self.cycle
             if cycle is None or cycle.response_complete:
@@ -152,8 +139,6 @@ def make_server(app: Any, limits: Limits, garbage: Garbage) -> Any:
 
         def connection_lost(self, exc: Exception | None) -> None:
             self.arrived()
-            if self.unread is not None:
-                self.unread.cancel()
             super().connection_lost(exc)
             garbage.connection_closed(len(self.connections))
 
@@ -162,7 +147,22 @@ def make_server(app: Any, limits: Limits, garbage: Garbage) -> Any:
                 self.timer.cancel()
             self.timer = None
 
-    class WebSocket(make_protocol()):  # type: ignore[misc]
+    class WebSocket(Unread, make_protocol()):  # type: ignore[misc]
+        seconds = limits.seconds
+
+        def is_ending(self) -> bool:
+            return bool(self.close_sent or self.transport.is_closing())
+
+        def keepalive_timeout(self) -> None:
+            super().keepalive_timeout()
+            if self.is_ending():
+                self.cut_after(limits.seconds)
+
+        async def run_asgi(self) -> None:
+            await super().run_asgi()
+            if not self.disconnected:
+                self.cut_after(limits.seconds)
+
         def connection_lost(self, exc: Exception | None) -> None:
             super().connection_lost(exc)
             garbage.connection_closed(len(self.connections))

@@ -4,11 +4,13 @@ open without a time limit."""
 from __future__ import annotations
 
 import json
+import select
 import socket
+import time
 
 import pytest
 
-from ..server_process import Server
+from ..server_process import Server, serving
 
 UPGRADE = (
     "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
@@ -16,9 +18,15 @@ UPGRADE = (
 )
 
 
-def connect(server: Server) -> socket.socket:
+def connect(server: Server, buffer: int | None = None) -> socket.socket:
+    """buffer: how many bytes wait on the client's side to be read."""
     host, port = server.netloc.split(":")
-    return socket.create_connection((host, int(port)), timeout=20)
+    client = socket.socket()
+    if buffer is not None:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+    client.settimeout(20)
+    client.connect((host, int(port)))
+    return client
 
 
 def request(method: str, path: str, more: str = "", body: bytes = b"") -> bytes:
@@ -77,3 +85,20 @@ def test_a_handshake_with_a_body_is_refused(server, method):
     with connect(server) as client:
         client.sendall(request(method, "/v1/sessions/a/stream", f"{UPGRADE}Content-Length: 9\r\n"))
         assert answers(client).startswith(b"HTTP/1.1 400 ")
+
+
+def test_a_websocket_that_is_not_read_is_cut(files):
+    """Closing it would wait for the client for ever, with megabytes of answers in memory."""
+    message = json.dumps({"tokens": [1] * 9_000, "logits": "each"}).encode()  # 5 MB of answer
+    frame = b"\x81\xfe" + len(message).to_bytes(2, "big") + bytes(4) + message
+    limits = ("--max-seconds", 1, "--max-numbers", 10**7, "--max-connections", 1)
+    with serving(files["lm"], *limits) as server, connect(server, buffer=4096) as client:
+        client.sendall(request("GET", "/v1/sessions/a/stream", UPGRADE))
+        assert client.recv(1 << 12).startswith(b"HTTP/1.1 101 ")
+        client.sendall(frame)
+        begun = select.select([client], [], [], 20)[0]
+        assert begun and server.ask("GET", "/v1/models").status == 503
+        end = time.monotonic() + 20
+        while server.ask("GET", "/v1/models").status == 503:
+            assert time.monotonic() < end, "the connection is still open"
+        assert server.stop() == 0
