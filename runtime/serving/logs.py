@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 import time
+from contextlib import suppress
 from typing import Any, TextIO
 
 # uvicorn 0.54 logs this when a WebSocket is refused with an HTTP status, which is not an error.
@@ -38,8 +39,11 @@ class Log:
         if self.quiet:
             return
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        print(
-            json.dumps({"time": now, "event": event, **facts}),
-            file=self.out or sys.stderr,
-            flush=True,
-        )
+        with suppress(
+            OSError
+        ):  # whoever reads the log has gone, or the disk is full: the server goes on
+            print(
+                json.dumps({"time": now, "event": event, **facts}),
+                file=self.out or sys.stderr,
+                flush=True,
+            )

@@ -442,3 +442,11 @@ def test_logs_are_json_lines(files, tmp_path):
     assert {"method": "POST", "path": "/v1/sessions/a/feed", "status": 200}.items() <= lines[
         1
     ].items()
+
+
+def test_a_log_that_nobody_reads_any_more(files):
+    """Requests are answered, and SIGTERM ends the server."""
+    with serving(files["lm"], "--log", "info") as server:
+        server.process.stderr.close()
+        assert server.post("/v1/sessions/a/feed", text="abc") == {"position": 3}
+        assert server.stop() == 0
