@@ -149,7 +149,7 @@ def conditions_of(args: argparse.Namespace) -> Conditions:
         bf16=args.bf16,
         epochs=args.epochs,
         smoke=args.smoke,
-        deadline=time.time() + 60 * args.budget if args.budget else None,
+        deadline=time.monotonic() + 60 * args.budget if args.budget else None,
         user_dir=args.user_dir,
     )
 

@@ -34,7 +34,7 @@ def goal_of(loop: LoopConfig, value: float | None) -> Goal | None:
 class Halt(StopRequest):
     """A trainer's stop request that can also come from a deadline, a stop of all runs, or a goal.
 
-    deadline: a time.time(), or None. asked: returns whether all runs should stop.
+    deadline: a time.monotonic(), or None. asked: returns whether all runs should stop.
     """
 
     BUDGET, GOAL, ASKED = "the end of the budget", "the goal", "a stop of all runs"
@@ -62,7 +62,7 @@ class Halt(StopRequest):
             return self.GOAL
         if self.asked():
             return self.ASKED
-        if self.deadline is not None and time.time() >= self.deadline:
+        if self.deadline is not None and time.monotonic() >= self.deadline:
             return self.BUDGET
         return None
 

@@ -33,7 +33,7 @@ HISTORY = "history.jsonl"
 
 @dataclass(frozen=True)
 class Conditions:
-    """Options for all runs: the folder of results, the device, the deadline (time.time()), ..."""
+    """Options for all runs: the folder of results, the device, the deadline (time.monotonic()), ..."""
 
     results: Path
     data: DataRoom

@@ -139,7 +139,7 @@ def _failed(error: Exception) -> Outcome:
 
 def over(conditions: Conditions) -> bool:
     """Whether the budget is spent."""
-    return conditions.deadline is not None and time.time() >= conditions.deadline
+    return conditions.deadline is not None and time.monotonic() >= conditions.deadline
 
 
 def threads_each(jobs: int) -> int:

@@ -98,9 +98,9 @@ def test_a_stopped_run_goes_on_as_if_unbroken(room, monkeypatch, update):
 
 def test_the_budget_ends_a_run_which_is_measured_all_the_same(room, monkeypatch):
     run = room.run()
-    conditions = room.conditions(deadline=time.time() + 3600)
+    conditions = room.conditions(deadline=time.monotonic() + 3600)
     late = conditions.deadline + 1
-    stop_at(monkeypatch, 8, lambda: monkeypatch.setattr(time, "time", lambda: late))
+    stop_at(monkeypatch, 8, lambda: monkeypatch.setattr(time, "monotonic", lambda: late))
     outcome = perform(run, conditions, say=quiet)
     assert outcome.status == "stopped" and "budget" in outcome.text
     assert outcome.summary.updates == 8 and not outcome.summary.complete
@@ -110,9 +110,18 @@ def test_the_budget_ends_a_run_which_is_measured_all_the_same(room, monkeypatch)
 
 def test_no_run_begins_after_the_budget(room):
     seen = []
-    conditions = room.conditions(deadline=time.time() - 1)
+    conditions = room.conditions(deadline=time.monotonic() - 1)
     assert perform_all([room.run()], conditions, 1, lambda *a: seen.append(a), quiet)
     assert not seen
+
+
+def test_a_clock_that_is_set_ahead_does_not_end_the_budget(room, monkeypatch):
+    seen = []
+    conditions = room.conditions(deadline=time.monotonic() + 3600)
+    later = time.time() + 86_400
+    monkeypatch.setattr(time, "time", lambda: later)
+    assert perform_all([room.run()], conditions, 1, lambda *a: seen.append(a), quiet)
+    assert [outcome.status for _, outcome in seen] == ["done"]
 
 
 def test_an_update_of_several_batches_counts_as_several(room, monkeypatch):
@@ -121,9 +130,9 @@ def test_an_update_of_several_batches_counts_as_several(room, monkeypatch):
     run = room.run(settings=settings)
     monkeypatch.setattr(History, "pace", lambda history: 7.0)
     with monkeypatch.context() as patch:
-        late = time.time() + 7200
-        stop_at(patch, 5, lambda: patch.setattr(time, "time", lambda: late))
-        summary = perform(run, room.conditions(deadline=time.time() + 3600), say=quiet).summary
+        late = time.monotonic() + 7200
+        stop_at(patch, 5, lambda: patch.setattr(time, "monotonic", lambda: late))
+        summary = perform(run, room.conditions(deadline=time.monotonic() + 3600), say=quiet).summary
     assert (summary.updates, summary.epochs) == (5, 1.8)
     assert summary.metrics["seconds_an_epoch"] == 21
     summary = perform(run, room.conditions(), say=quiet).summary
