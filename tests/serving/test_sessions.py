@@ -352,6 +352,25 @@ def test_removals_at_the_same_time_are_all_counted(files):
     asyncio.run(main())
 
 
+def test_a_refused_session_takes_no_room_in_memory(files):
+    limits = Limits(sessions=1)
+
+    async def main():
+        models = Models([Source("m", str(files["lm"]))], limits, "float32", 1)
+        sessions = Sessions(models, Commits(MemoryStore()), limits, Keeping())
+        step = parse("feed", {"tokens": [1]}, limits)
+        await sessions.step("user", "a", step)
+        for name in "bcd":
+            with pytest.raises(Problem, match="--max-sessions") as refused:
+                await sessions.step("user", name, step)
+            assert refused.value.status == 507
+        assert [*sessions.hot] == ["user/a"]
+        await models.close()
+        await sessions.commits.close()
+
+    asyncio.run(main())
+
+
 def test_a_reload_that_fails_changes_no_model(files, tmp_path):
     first, second = tmp_path / "first.tsm", tmp_path / "second.tsm"
     first.write_bytes(files["lm"].read_bytes())

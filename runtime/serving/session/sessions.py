@@ -69,8 +69,8 @@ class Sessions:
                     raise
                 unsettled = key in self.writes.unsettled  # counted, but not yet in the store
                 stored = session.row if unsettled else session.stored
-                self._check_room(stored, step.end and bool(step.request_id))
                 try:
+                    self._check_room(stored, step.end and bool(step.request_id))
                     if step.start:
                         self._start(key, session)
                     done = await self._run(key, session, step, user, telling)
