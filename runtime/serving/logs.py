@@ -6,7 +6,9 @@ import json
 import logging
 import sys
 import time
+from asyncio import CancelledError
 from contextlib import suppress
+from traceback import format_exception
 from typing import Any, TextIO
 
 # uvicorn 0.54 logs this when a WebSocket is refused with an HTTP status, which is not an error.
@@ -21,9 +23,11 @@ class _Forward(logging.Handler):
         self.log = log
 
     def emit(self, record: logging.LogRecord) -> None:
-        message = record.getMessage()
-        if message != REFUSED:
-            self.log("server", message=message[:2000])
+        message, error = record.getMessage(), record.exc_info and record.exc_info[1]
+        if message == REFUSED or isinstance(error, CancelledError):  # cut off at the end
+            return
+        trace = {"trace": "".join(format_exception(error))[-2000:]} if error else {}
+        self.log("server", message=message[:2000], **trace)
 
 
 class Log:

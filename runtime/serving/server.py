@@ -88,6 +88,7 @@ class Replica:
         self.store = open_store(options.store)
         self.app = App(self.start, self.end)
         self.tasks: list[asyncio.Task[None]] = []
+        self.unfinished = 0  # requests that ran when the time for them had passed
 
     async def start(self) -> Service:
         """Runs in the event loop that serves."""
@@ -124,7 +125,8 @@ class Replica:
         unwritten = await service.sessions.writes.settle_all()
         await self.models.close()
         await service.sessions.commits.close()
-        self.log("end", unfinished=service.running, unwritten=unwritten)
+        unfinished = max(self.unfinished, service.running)
+        self.log("end", unfinished=unfinished, unwritten=unwritten)
 
 
 class Process(Replica):
@@ -195,6 +197,7 @@ class Process(Replica):
         end = time.monotonic() + self.options.grace
         while time.monotonic() < end and (self.service.running or self.service.websockets):
             await asyncio.sleep(LOOK)
+        self.unfinished = self.service.running
         if self.rpc is not None:
             await self.rpc.stop(SENDING)
         self.server.should_exit = True

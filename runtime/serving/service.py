@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -49,8 +50,11 @@ class Service:
     def __enter__(self) -> None:
         self.running += 1
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         self.running -= 1
+        if self.draining and kind is CancelledError:  # the time for running requests has passed
+            detail = "the server went down meanwhile; send it again with the same request_id"
+            raise Problem(503, detail, retry_after=1)
 
     async def step(self, user: str, name: str, step: Step, telling: Telling | None = None) -> bytes:
         with self.work(), self.tracing.step(step):

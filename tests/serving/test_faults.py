@@ -6,6 +6,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import resource
 import signal
 import socket
@@ -238,6 +239,28 @@ def test_drain(files, tmp_path):
         server.process.send_signal(signal.SIGTERM)  # does not wait for an endless request
         assert server.process.wait(60) == 0
         connection.close()
+
+
+def test_requests_that_do_not_end_in_time(files):
+    """After SIGTERM and --grace seconds their clients are told, and the log counts them."""
+    with (
+        serving(files["lm"], "--max-tokens", ENDLESS, "--grace", "0.1") as server,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        connection, response = long_generation(server, "streamed", ENDLESS)
+        whole = pool.submit(server.ask, "POST", "/v1/sessions/whole/generate", {"n": ENDLESS})
+        both = re.compile(rb'tsm_pool{.*name="requests".*} 2.0')
+        while not both.search(server.ask("GET", "/metrics").body):
+            pass
+        server.process.send_signal(signal.SIGTERM)
+        assert b'\n\nevent: error\ndata: {"title": "Service Unavailable"' in response.read()
+        assert "request_id" in whole.result().json["detail"]
+        assert (whole.result().status, whole.result().headers["retry-after"]) == (503, "1")
+        assert server.process.wait(60) == 0
+        connection.close()
+        lines = [json.loads(line) for line in server.process.stderr]
+    assert [line["event"] for line in lines] == ["start", "drain", "server", "end"]
+    assert lines[-1]["unfinished"] == 2
 
 
 def test_a_client_that_does_not_read_and_then_leaves(server, name):

@@ -235,6 +235,24 @@ def test_its_connections_count_for_the_collector(files):
     assert counted == [0, 0, 0]
 
 
+def test_a_call_that_its_client_ends_is_not_counted_as_answered(files):
+    async def program():
+        replica = Replica(Options([Source("lm", str(files["lm"]))], log="off"))
+        service = await replica.start()
+        server = RpcServer(service, SimpleNamespace(connection_closed=lambda _: None))
+        context = SimpleNamespace(peer=lambda: "", invocation_metadata=lambda: [])
+
+        async def call(*_):
+            raise asyncio.CancelledError
+
+        with pytest.raises(asyncio.CancelledError):
+            await server._answer("ModelInfer", call, None, context)
+        await replica.end(service)
+        return [*service.metrics.requests]
+
+    assert asyncio.run(program()) == [("grpc ModelInfer", 499)]
+
+
 def test_grpc_that_is_missing(files, monkeypatch, capfd):
     import sys
 

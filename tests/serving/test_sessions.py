@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
+import logging
 import threading
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -12,6 +14,7 @@ import numpy as np
 import pytest
 
 from tsm.runtime import Model, TsmError
+from tsm.runtime.serving.logs import Log
 from tsm.runtime.serving.session.replay import extend_tail, rebuilt
 from tsm.runtime.serving.session.sessions import Sessions
 from tsm.runtime.serving.store.base import Put, Remove, Row
@@ -461,6 +464,15 @@ def test_logs_are_json_lines(files, tmp_path):
     assert {"method": "POST", "path": "/v1/sessions/a/feed", "status": 200}.items() <= lines[
         1
     ].items()
+
+
+def test_errors_of_uvicorn_are_logged_with_their_trace():
+    out = io.StringIO()
+    Log(out=out)
+    for error in (ValueError("why"), asyncio.CancelledError()):  # the second: cut off at the end
+        logging.getLogger("uvicorn.error").error("Exception in ASGI application", exc_info=error)
+    (line,) = map(json.loads, out.getvalue().splitlines())
+    assert line["event"] == "server" and line["trace"].endswith("ValueError: why\n")
 
 
 def test_a_log_that_nobody_reads_any_more(files):

@@ -20,6 +20,7 @@ SERVING, NOT_SERVING, UNKNOWN = 1, 2, 3
 LOOK = 0.2  # seconds between checks for a change in health status
 MOST_WATCHES = 64
 MOST_PEERS = 10_000  # addresses of clients that are remembered
+LEFT = 499  # the status of a call that its client ended, in the log and the metrics
 IDLE = 300  # seconds after which a connection without a call is closed
 # HTTP status -> name of the gRPC status
 CODES = {
@@ -119,7 +120,10 @@ class RpcServer:
         except Problem as problem:
             status = problem.status
             await self._abort(context, problem)
-        except (self.grpc.aio.AbortError, asyncio.CancelledError):
+        except self.grpc.aio.AbortError:
+            raise
+        except asyncio.CancelledError:
+            status = LEFT
             raise
         except Exception as error:  # a bug: logged, not shown to the client
             status = 500
