@@ -27,6 +27,7 @@ from tsm.runtime.serving.store.memory import MemoryStore
 from tsm.runtime.serving.store.sqlite import SqliteStore
 
 from . import stores
+from .server_process import serving
 from .store_writer import state
 
 ENV = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -133,6 +134,19 @@ def test_files_of_others(tmp_path):
         assert (tmp_path / name).read_bytes() == before
     with pytest.raises(StoreError, match="No such file"):
         SqliteStore(tmp_path / "no" / "folder.db")
+
+
+def test_a_file_that_becomes_something_else(files, tmp_path):
+    """The store has failed, not the server: no answer is a 500."""
+    with serving(files["lm"], "--store", f"sqlite:{tmp_path}/states.db") as server:
+        server.post("/v1/sessions/a/feed", text="abc")
+        for file in tmp_path.glob("states.db*"):
+            with file.open("r+b") as overwritten:
+                overwritten.write(b"\xff" * file.stat().st_size)
+        for name in "ab":
+            answer = server.ask("POST", f"/v1/sessions/{name}/feed", {"text": "abc"})
+            assert answer.status == 503 and "file is not a database" in answer.json["detail"]
+        assert server.stop() == 0
 
 
 class Slow(MemoryStore):

@@ -26,7 +26,7 @@ class StoreFull(StoreError):
     """There is no space left."""
 
 
-class StoreOfOther(ValueError):
+class StoreOfOther(StoreError):
     """The file or database belongs to another program."""
 
 
