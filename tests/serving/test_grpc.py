@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import socket
 from types import SimpleNamespace
 
 import numpy as np
@@ -233,6 +234,14 @@ def test_its_connections_count_for_the_collector(files):
 
     asyncio.run(program())
     assert counted == [0, 0, 0]
+
+
+def test_a_connection_that_says_nothing_is_closed(files):
+    with serving(files["lm"], "--grpc-port", 0, "--max-seconds", 1) as server:
+        with socket.create_connection(("127.0.0.1", grpc_port(server)), timeout=20) as client:
+            while client.recv(1 << 12):  # the server's settings, then the end
+                pass
+        assert server.stop() == 0
 
 
 def test_a_call_that_its_client_ends_is_not_counted_as_answered(files):

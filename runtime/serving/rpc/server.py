@@ -65,6 +65,7 @@ class RpcServer:
                 ("grpc.max_metadata_size", limits.header),
                 ("grpc.max_concurrent_streams", limits.queue),
                 ("grpc.max_connection_idle_ms", IDLE * 1000),
+                ("grpc.server_handshake_timeout_ms", round(limits.seconds * 1000)),
                 ("grpc.so_reuseport", 0),
             ],
             maximum_concurrent_rpcs=limits.connections,

@@ -85,6 +85,11 @@ def make_protocol() -> type[Any]:
                 self.fragmented = not frame[0] & FIN
             super().data_received(frame)
 
+        def handle_cont(self, event: Any) -> None:
+            """Empty fragments without end would fill the memory."""
+            if event.data or event.fin:
+                super().handle_cont(event)
+
         def handle_ping(self) -> None:
             """The pongs of a client that does not read would fill the memory."""
             output = self.conn.data_to_send()

@@ -155,6 +155,21 @@ def test_a_client_that_sends_more_than_is_answered_is_not_read_further():
     serve(program, **QUIET)
 
 
+def test_empty_fragments_take_no_memory():
+    async def program(port, connections):
+        reader, writer = await opened(port)
+        (socket,) = connections
+        writer.write(frame(TEXT, b"a", fin=False) + frame(CONT, b"", fin=False) * 1000)
+        writer.write(frame(CONT, b"b", fin=False) + frame(PING, b""))
+        assert await read_frame(reader) == (PONG, b"")  # all fragments have arrived
+        assert socket.frames == [b"a", b"b"]
+        writer.write(frame(CONT, b""))
+        assert await read_frame(reader) == (TEXT, b"ab")
+        writer.close()
+
+    serve(program, **QUIET)
+
+
 def test_pings_of_a_client_that_does_not_read_take_no_memory():
     async def program(port, connections):
         reader, writer = await opened(port)
