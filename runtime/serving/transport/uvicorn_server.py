@@ -36,6 +36,7 @@ def make_server(app: Any, limits: Limits, garbage: Garbage) -> Any:
         head = 0  # bytes since the last head or part of a body
         timer: Any = None  # runs out when the head must have arrived
         seconds = limits.seconds
+        running: Any = None  # the request that is being answered; later ones may have arrived
         ended = False  # further data is ignored
 
         def connection_made(self, transport: Any) -> None:
@@ -99,6 +100,10 @@ def make_server(app: Any, limits: Limits, garbage: Garbage) -> Any:
                 cycle.transport = Connection(self)
                 scope[UNREAD] = lambda: cycle.more_body
 
+        def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+            self.running = cycle
+            super()._start_asgi_task(cycle, app)
+
         def on_body(self, body: bytes) -> None:
             self.head = 0
             super().on_body(body)
@@ -139,6 +144,10 @@ def make_server(app: Any, limits: Limits, garbage: Garbage) -> Any:
 
         def connection_lost(self, exc: Exception | None) -> None:
             self.arrived()
+            running = self.running  # uvicorn only looks at the newest request
+            if running is not None and not running.response_complete:
+                running.disconnected = True
+                running.message_event.set()
             super().connection_lost(exc)
             garbage.connection_closed(len(self.connections))
 

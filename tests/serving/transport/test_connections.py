@@ -61,6 +61,19 @@ def test_an_earlier_request_gets_its_own_answer(server, name, second):
     assert found.count(b"HTTP/1.1 ") == 1 and b"\r\nconnection: close\r\n" in found
 
 
+def test_a_client_that_leaves_before_its_second_request_is_answered(files):
+    """The generation is cancelled and not stored, and the log has no error."""
+    with serving(files["lm"], "--max-tokens", 10**9) as server:
+        with connect(server) as client:
+            first = step("a", "generate", n=10**9, stream=True)
+            client.sendall(first + step("a", text="abc"))
+            assert client.recv(1 << 12).startswith(b"HTTP/1.1 200 ")
+        assert server.post("/v1/sessions/a/feed", text="abc") == {"position": 3}
+        assert server.stop() == 0
+        events = [json.loads(line)["event"] for line in server.process.stderr]
+    assert events == ["start", "drain", "end"]
+
+
 def test_the_next_head_is_bounded_while_a_request_runs(server, name):
     with connect(server) as client:
         client.sendall(step(name, "generate", n=300_000) + b"GET / HTTP/1.1\r\nX: ")
