@@ -43,11 +43,6 @@ class Log:
         if self.quiet:
             return
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        with suppress(
-            OSError
-        ):  # whoever reads the log has gone, or the disk is full: the server goes on
-            print(
-                json.dumps({"time": now, "event": event, **facts}),
-                file=self.out or sys.stderr,
-                flush=True,
-            )
+        line = json.dumps({"time": now, "event": event, **facts})
+        with suppress(OSError):  # nobody reads the log, or its disk is full: the server goes on
+            print(line, file=self.out or sys.stderr, flush=True)
