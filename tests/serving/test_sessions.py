@@ -440,6 +440,12 @@ def test_sessions_are_listed_by_page(files, tmp_path):
         assert [one["id"] for one in server.get("/v1/sessions")["sessions"]] == ["z"]
 
 
+@pytest.mark.parametrize(("model", "takes"), [("ids", "tokens"), ("tagger", "values")])
+def test_text_for_a_model_without_a_dictionary(server, model, takes):
+    refused = server.ask("POST", "/v1/sessions/no-words/feed", {"model": model, "text": "a"})
+    assert refused.status == 400 and refused.json["detail"].endswith(f"accepted: {takes}")
+
+
 def test_health_models_and_metrics(server):
     assert server.get("/healthz") == {"status": "ok"} and server.get("/readyz") == {
         "status": "ready"

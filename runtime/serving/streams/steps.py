@@ -138,7 +138,8 @@ def sampling(fields: Fields, limits: Limits) -> dict[str, Any]:
 
 def encoded(model: Model, text: str) -> NDArray[np.int64]:
     if model.tokenizer is None:
-        raise Problem(400, "text is given, but the model has no dictionary; accepted: tokens")
+        instead = "tokens" if model.takes_tokens else "values"
+        raise Problem(400, f"text is given, but the model has no dictionary; accepted: {instead}")
     return model.encode(text)
 
 
