@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ..data import LMBatch, LMStreams
     from ..data.batching import Tokens
 
-LOGITS, ROWS = 1 << 22, 2048
-"""An evaluation computes so many logits and steps of streams per call, or as many as an update."""
+LOGITS, ROWS = 1 << 24, 2048
+"""The most logits (64 MB in float32) and steps of streams in one call of an evaluation."""
 
 
 @dataclass(frozen=True)
@@ -164,8 +164,7 @@ def eval_steps(config: LanguageModelingConfig, streams: int, vocab_size: int) ->
     the result the same."""
     if config.reset_state:
         return config.tokens_per_sample
-    rows = max(config.batch_size * config.tokens_per_sample, min(LOGITS // vocab_size, ROWS))
-    return max(config.tokens_per_sample, rows // streams)
+    return max(config.tokens_per_sample, min(LOGITS // vocab_size, ROWS) // streams)
 
 
 def _tensors(batch: LMBatch) -> Batch:

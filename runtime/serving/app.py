@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import time
 import traceback
+from asyncio import CancelledError
 from collections.abc import Awaitable, Callable
 
 from .routes import health, kserve, openai, page, sessions
 from .routes.websocket import Socket
-from .service import Handler, Service
+from .service import Handler, Service, went_down
 from .transport.fields import TOO_DEEP
 from .transport.http import CROWDED, Answer, Gone, Receive, Request, Scope, Send
 from .transport.limits import Limits
@@ -89,6 +90,10 @@ class App:
             answer = refusal(Problem(400, TOO_DEEP), route)
         except Gone:
             return
+        except CancelledError:  # before it had arrived
+            if not service.draining:
+                raise
+            answer = refusal(went_down(), route)
         except Exception as error:  # a bug: logged, not shown to the client
             service.log("error", path=request.path[:200], trace=traceback.format_exc(limit=20))
             answer = refusal(Problem(500, f"internal server error: {type(error).__name__}"), route)

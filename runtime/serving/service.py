@@ -53,12 +53,17 @@ class Service:
     def __exit__(self, kind: object, *_: object) -> None:
         self.running -= 1
         if self.draining and kind is CancelledError:  # the time for running requests has passed
-            detail = "the server went down meanwhile; send it again with the same request_id"
-            raise Problem(503, detail, retry_after=1)
+            raise went_down()
 
     async def step(self, user: str, name: str, step: Step, telling: Telling | None = None) -> bytes:
         with self.work(), self.tracing.step(step):
             return await self.sessions.step(user, name, step, telling)
+
+
+def went_down() -> Problem:
+    """The answer to a request that a shutdown cuts off."""
+    detail = "the server went down meanwhile; send it again, to a session with the same request_id"
+    return Problem(503, detail, retry_after=1)
 
 
 # Called with (service, request, *groups of the path); returns None if it has sent the answer itself.

@@ -263,6 +263,20 @@ def test_requests_that_do_not_end_in_time(files):
     assert lines[-1]["unfinished"] == 2
 
 
+def test_a_request_that_has_not_arrived_when_the_server_ends(files):
+    with serving(files["lm"], "--grace", "0.1") as server:
+        connection = server.connect()
+        connection.putrequest("POST", "/v1/sessions/a/feed")
+        connection.putheader("content-length", "99")
+        connection.endheaders(b"{")
+        server.get("/healthz")  # the server has read the other request by now
+        server.process.send_signal(signal.SIGTERM)
+        response = connection.getresponse()
+        assert (response.status, response.headers["retry-after"]) == (503, "1")
+        assert server.process.wait(60) == 0
+        connection.close()
+
+
 def test_a_client_that_does_not_read_and_then_leaves(server, name):
     """Other clients are served in the meantime, and the session does not change."""
     server.post(f"/v1/sessions/{name}/feed", tokens=[1, 2])

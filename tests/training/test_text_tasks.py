@@ -84,14 +84,14 @@ def test_an_evaluation_takes_long_pieces_where_the_state_is_carried(text):
     assert torch.equal(*x)
 
 
-def test_no_piece_of_an_evaluation_exceeds_an_update_or_the_limits():
-    config = LanguageModelingConfig(batch_size=20, tokens_per_sample=70)
+@pytest.mark.parametrize("update", [(20, 70), (80, 70), (1, 2000)])
+def test_a_piece_of_an_evaluation_is_limited_or_as_long_as_in_training(update):
+    config = LanguageModelingConfig(batch_size=update[0], tokens_per_sample=update[1])
     for vocab in (10, 10_000, 1_000_000):
         for streams in (1, 3, 10, 20):
-            rows = streams * eval_steps(config, streams, vocab)
-            assert rows * vocab <= max(LOGITS, 20 * 70 * vocab) and rows <= ROWS
-    assert eval_steps(config, 40, 10_000) == 70  # not shorter than in training
-    assert eval_steps(config, 10, 10_000) == 140
+            steps = eval_steps(config, streams, vocab)
+            within = streams * steps * vocab <= LOGITS and streams * steps <= ROWS
+            assert steps >= update[1] and (within or steps == update[1])
 
 
 @pytest.mark.parametrize("size", [3, 4])

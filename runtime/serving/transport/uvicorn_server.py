@@ -37,7 +37,8 @@ def make_server(app: Any, limits: Limits, garbage: Garbage) -> Any:
         timer: Any = None  # runs out when the head must have arrived
         seconds = limits.seconds
         running: Any = None  # the request that is being answered; later ones may have arrived
-        ended = False  # further data is ignored
+        ended = False  # nothing more is sent, and further data is ignored
+        last = False  # further data is ignored, but earlier requests are still answered
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
@@ -74,7 +75,7 @@ def make_server(app: Any, limits: Limits, garbage: Garbage) -> Any:
             self.late()
 
         def data_received(self, data: bytes) -> None:
-            if self.ended:
+            if self.ended or self.last:
                 return
             if self.timer is None and self.cycle is not None and self.cycle.response_complete:
                 self.expect_head()  # the next request on a kept-alive connection
@@ -117,6 +118,9 @@ def make_server(app: Any, limits: Limits, garbage: Garbage) -> Any:
                 return
             super().handle_websocket_upgrade()
             protocol: Any = self.transport.get_protocol()
+            if self.cut is not None:  # an earlier answer has not been read yet
+                self._cancel()
+                protocol.cut_after(self.seconds)
             if not protocol.handshake_initiated:  # not a GET, or with a body
                 super().send_400_response("Invalid WebSocket handshake.")
 
@@ -132,14 +136,14 @@ def make_server(app: Any, limits: Limits, garbage: Garbage) -> Any:
         def is_next(self) -> bool:
             """Whether what has just arrived can be answered now. If an earlier request has no answer yet, it
             gets its own, and then the connection is closed."""
-            if self.is_ending():
+            if self.is_ending() or self.last:
                 return False
             cycle = self.cycle
             if cycle is None or cycle.response_complete:
                 return True
             if cycle.more_body and not cycle.response_started and not self.pipeline:
                 return True  # its own body is wrong
-            self.ended, cycle.keep_alive = True, False
+            self.last, cycle.keep_alive = True, False
             return False
 
         def connection_lost(self, exc: Exception | None) -> None:
