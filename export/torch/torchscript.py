@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...plugin.common.atomic import atomic_file
+from ...plugin.common.torch_private import forget_stale_builtins
 from ..common.facts import FACTS, facts
 from ..common.formats import Options, Progress, Source, Stored, check_file
 from ..common.seal import seal as write_seal
@@ -69,6 +70,7 @@ def script(
     """The model in TorchScript."""
     made = streaming(model, dtype, layer_maker(recurrence, chunk_size), chunk_size)
     with _no_advice():
+        forget_stale_builtins(made)
         scripted: torch.jit.ScriptModule = torch.jit.script(made)
     return scripted
 

@@ -84,3 +84,13 @@ def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
     if not autocast_enabled(device):  # torch's own context manager takes as long as a small layer
         return nullcontext()
     return torch.autocast(device.type, enabled=False)
+
+
+def forget_stale_builtins(model: torch.nn.Module) -> None:
+    """To be called before torch.jit.script: it knows functions by their id(), and forgets none that is gone.
+    An attribute that has got such an id would be compiled as that function."""
+    table = torch.jit._builtins._get_builtin_table()
+    for module in model.modules():
+        for value in vars(module).values():
+            if not callable(value):
+                table.pop(id(value), None)

@@ -140,3 +140,22 @@ def test_borrowed_memory():
     owner += 1
     assert torch.equal(same, part) and same.stride() == part.stride()
     assert same.untyped_storage()._cdata != part.untyped_storage()._cdata
+
+
+def test_forget_stale_builtins():
+    class Steps(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.times = (0, 1, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for t in self.times:
+                x = x + t
+            return x
+
+    model = Steps()
+    torch.jit._builtins._register_builtin(model.times, "aten::gone")
+    with pytest.raises(RuntimeError, match="builtin cannot be used as an iterable"):
+        torch.jit.script(model)
+    private.forget_stale_builtins(model)
+    assert torch.jit.script(model)(X).tolist() == [4, 4, 4]
