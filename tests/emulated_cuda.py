@@ -67,7 +67,7 @@ class Launches:
         self.all = []
 
     def copies(self, copies) -> None:
-        for (_, _, shape, _), source, _ in copies:
+        for (_, _, shape, _), source, _, _ in copies:
             assert source is None or all(n <= m for n, m in zip(source[2], shape, strict=True))
         self.all.append(lambda place: run_copies(copies, place))
 
@@ -101,10 +101,16 @@ def run_copies(copies, place) -> None:
         where, wide, shape, strides = view
         return at(place(where), shape, strides, torch.float32 if wide else torch.bfloat16)
 
-    for to, source, fill in copies:
+    for to, source, fill, mask in copies:
         tensor(to).fill_(fill)
-        if source is not None:
-            tensor(to)[tuple(slice(n) for n in source[2])] = tensor(source)
+        if source is None:
+            continue
+        values = tensor(source)
+        if mask is not None:
+            where, strides, scale = mask
+            factors = at(place(where), source[2], strides, torch.bool).float() * scale
+            values = values.float() * factors
+        tensor(to)[tuple(slice(n) for n in source[2])] = values
 
 
 def run_product(given, place) -> None:

@@ -59,12 +59,17 @@ using Three = std::array<int64_t, 3>;
 // A part of an array: where it begins, whether it is float32 (or else bfloat16), its shape, its
 // strides in elements.
 using View = std::tuple<Place, bool, Three, Three>;
-using Copy = std::tuple<View, std::optional<View>, double>;  // to, source, fill
+// Bytes with the source's shape: where they begin, their strides, and the factor where they are 1.
+using Mask = std::tuple<Place, Three, double>;
+// To, source, fill, mask.
+using Copy = std::tuple<View, std::optional<View>, double, std::optional<Mask>>;
 
-cuda::StridedCopy strided_copy(const View& to, const View& source, double fill) {
+cuda::StridedCopy strided_copy(const View& to, const View& source, double fill, const Mask& mask) {
   const auto& [to_place, to_float, size, to_step] = to;
   const auto& [from_place, from_float, inside, from_step] = source;
+  const auto& [mask_place, mask_step, scale] = mask;
   cuda::StridedCopy p{};
+  p.scale = float(scale);
   p.from_float = from_float;
   p.to_float = to_float;
   p.fill = float(fill);
@@ -75,6 +80,7 @@ cuda::StridedCopy strided_copy(const View& to, const View& source, double fill) 
     p.inside[d] = int32_t(inside[d]);
     p.from_step[d] = from_step[d];
     p.to_step[d] = to_step[d];
+    p.mask_step[d] = mask_step[d];
   }
   return p;
 }
@@ -136,18 +142,20 @@ class Launches {
     for (size_t first = 0; first < given.size(); first += most) {
       const size_t count = std::min(most, given.size() - first);
       std::array<cuda::StridedCopy, most> described{};
-      std::array<std::pair<Place, Place>, most> places;  // to, source
+      std::array<std::array<Place, 3>, most> places;  // to, source, mask
       for (size_t i = 0; i < count; ++i) {
-        const auto& [to, given_source, fill] = given[first + i];
+        const auto& [to, given_source, fill, given_mask] = given[first + i];
         const View source = given_source.value_or(View{{}, true, {}, {}});
-        described[i] = strided_copy(to, source, fill);
-        places[i] = {std::get<0>(to), std::get<0>(source)};
+        const Mask mask = given_mask.value_or(Mask{});
+        described[i] = strided_copy(to, source, fill, mask);
+        places[i] = {std::get<0>(to), std::get<0>(source), std::get<0>(mask)};
       }
       section(false).launches.push_back([=](const Arrays& arrays, uintptr_t stream) {
         auto copies = described;
         for (size_t i = 0; i < count; ++i) {
-          copies[i].to = arrays.at(places[i].first);
-          copies[i].from = arrays.at(places[i].second);
+          copies[i].to = arrays.at(places[i][0]);
+          copies[i].from = arrays.at(places[i][1]);
+          copies[i].mask = static_cast<const uint8_t*>(arrays.at(places[i][2]));
         }
         cuda::copy_strided(copies.data(), int(count), stream);
       });

@@ -61,14 +61,16 @@ def run_function(
     dt: Tensor | None,
     lengths: Tensor | None,
     inputs: Sequence[Tensor],
+    mask: Tensor | None = None,
 ) -> tuple[Tensor, list[Tensor]]:
     """Returns y and the last states.
 
     inputs: x, weight_x, bias, weight_h; the initial states, or none if they are 0; the raw vectors. links: the
-    links of the vectors, from raw to value (parameters.py).
+    links of the vectors, from raw to value (parameters.py). mask: of weight_h, for layer_cuda if `call.scale`.
     """
     implementation = IMPLEMENTATIONS[route]
-    fixed = _Fixed(implementation, call, links, dt, lengths, torch.is_grad_enabled())
+    masks = () if mask is None else (mask,)
+    fixed = _Fixed(implementation, call, links, dt, lengths, masks, torch.is_grad_enabled())
     y, *last = apply_function(LayerFunction, fixed, *inputs)
     return y, last
 
@@ -81,6 +83,7 @@ class _Fixed(NamedTuple):
     links: list[str]
     dt: Tensor | None
     lengths: Tensor | None
+    masks: tuple[Tensor, ...]
     keep: bool
 
 
@@ -101,13 +104,13 @@ class LayerFunction(torch.autograd.Function):
         weight_h: Tensor,
         *leaves: Tensor,
     ) -> tuple[Tensor, ...]:
-        implementation, call, links, dt, lengths, keep = fixed
+        implementation, call, links, dt, lengths, masks, keep = fixed
         given = len(leaves) - len(links)
         state = leaves[:given]
         vectors = values_of(links, leaves[given:], call.state_dtype)
         keep = keep and any(ctx.needs_input_grad)
         y, last, saved = implementation.forward(
-            call, x, weight_x, bias, weight_h, state, vectors, dt, lengths, keep
+            call, x, weight_x, bias, weight_h, state, vectors, dt, lengths, keep, *masks
         )
         if keep:
             ctx.implementation, ctx.call, ctx.links = implementation, call, links

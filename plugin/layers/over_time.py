@@ -20,7 +20,7 @@ from .checks import check_dt, check_input, check_lengths, check_state
 from .choose import Route, choose
 from .contract import LayerCall, state_dtype_of
 from .operator import needs_operator, run_function, run_operator
-from .parameters import value_of
+from .parameters import drop_mask, kept_scale, value_of, weight_drop
 from .reference import reference_recurrence
 
 States = dict[str, Tensor]
@@ -35,6 +35,7 @@ class Numbers(NamedTuple):
     weight_h: Tensor  # [G*H, H], or [0, H] for a cell without U
     raw: Sequence[Tensor] = ()  # [H] each: the cell's vectors before their links
     others: Mapping[str, Tensor] = {}  # other weights of a composite cell
+    weight_dropout: float = 0.0  # of weight_h, in this call
 
 
 class CellOverTime:
@@ -140,13 +141,18 @@ class CellOverTime:
             return self._run_reference(x, numbers, state, dt, lengths, run)
         dtypes = (x.dtype, *(weight.dtype for weight in weights))
         shape = (batch, steps, width, self.hidden_size)
-        call = LayerCall(self.cell.name, self._constants, dtype, shape, dtypes)
+        mask, scale, p = None, 0.0, numbers.weight_dropout
+        if p and route.name == "layer_cuda" and not traced:  # it masks weight_h as it copies it
+            mask, scale = drop_mask(numbers.weight_h, p), kept_scale(p)
+        else:
+            inputs[3] = weight_drop(numbers.weight_h, p, True)
+        call = LayerCall(self.cell.name, self._constants, dtype, shape, dtypes, scale)
         if traced:
             first = states or self.zeros(batch, numbers.bias).values()
             vectors = self.vector_values(numbers.raw)
             y, last = run_operator(call, dt, lengths, inputs[:4], first, vectors)
         else:
-            y, last = run_function(route.name, call, self._links, dt, lengths, inputs)
+            y, last = run_function(route.name, call, self._links, dt, lengths, inputs, mask)
         return y, dict(zip(names, last, strict=True))
 
     def _run_reference(
@@ -161,10 +167,11 @@ class CellOverTime:
         exact = state_dtype_of(numbers.weight_x.dtype)
         state = self.zeros(x.shape[0], numbers.bias) if state is None else state
         vectors = self.vector_values(numbers.raw)
+        weight_h = weight_drop(numbers.weight_h, numbers.weight_dropout, True)
         return recurrence(
             self.cell,
             nn.functional.linear(x, numbers.weight_x, numbers.bias),
-            {**numbers.others, "weight_h": numbers.weight_h},
+            {**numbers.others, "weight_h": weight_h},
             {name: value.to(exact) for name, value in state.items()},
             {name: value.to(exact) for name, value in vectors.items()},
             self.options,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
@@ -101,3 +102,14 @@ def weight_drop(weight: Tensor, p: float, training: bool) -> Tensor:
     The entries of m are 0 with probability p and 1 / (1 - p) otherwise. Outside training m = 1.
     """
     return nn.functional.dropout(weight, p) if p and training else weight
+
+
+def drop_mask(weight: Tensor, p: float) -> Tensor:
+    """Where m of `weight_drop` is not 0. It is then `kept_scale`."""
+    return torch.empty(weight.shape, dtype=torch.bool, device=weight.device).bernoulli_(1 - p)
+
+
+@lru_cache
+def kept_scale(p: float) -> float:
+    """1 / (1 - p), rounded as in torch's dropout."""
+    return torch.ones((), dtype=torch.float32, device="cpu").div_(1 - p).item()

@@ -170,11 +170,12 @@ class Recurrent(CellOverTime, nn.Module):
         """
         if self.training and "frozen" in self._buffers and not torch.compiler.is_compiling():
             self.restore_frozen()
-        weight_h = weight_drop(self._u(), self.weight_dropout, self.training)
+        weight_h, p = self._u(), self.weight_dropout if self.training else 0.0
+        if len(self.cell.gates_of("h")) < len(self.cell.gates):  # rows of zeros follow
+            weight_h, p = all_rows(self.cell, "h", weight_drop(weight_h, p, True)), 0.0
         others = {name: getattr(self, name) for name in self.weights if name != "weight_h"}
         raw = self._raw_vectors()
-        weight_x, weight_h = self.matrix("weight_x"), all_rows(self.cell, "h", weight_h)
-        numbers = Numbers(weight_x, self.effective_bias(), weight_h, raw, others)
+        numbers = Numbers(self.matrix("weight_x"), self.effective_bias(), weight_h, raw, others, p)
         return self.run(x, numbers, state, dt, lengths)
 
     def extra_repr(self) -> str:

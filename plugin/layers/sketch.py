@@ -25,6 +25,8 @@ Place: TypeAlias = tuple[int, int]
 Three: TypeAlias = tuple[int, int, int]
 View: TypeAlias = tuple[Place, bool, Three, Three]
 """Where it begins, whether it is float32 (or else bfloat16), its shape and strides."""
+Mask: TypeAlias = tuple[Place, Three, float]
+"""Where it begins, its strides, and the factor of what it keeps."""
 
 
 def block_offsets(arrays: Sequence[Kind]) -> tuple[list[int], int]:
@@ -46,7 +48,7 @@ class Sketch:
         self._made: list[Tensor] = []  # keeps their storages alive, whose identity matters
         self._places: dict[int, Place] = {}  # storage -> where it begins
         self._count = 0
-        self._copies: list[tuple[View, View | None, float]] = []
+        self._copies: list[tuple[View, View | None, float, Mask | None]] = []
 
     def array(self, dtype: torch.dtype, shape: Sequence[int], strides: Any = None) -> Tensor:
         """An array of the call; by default it is dense."""
@@ -93,10 +95,22 @@ class Sketch:
         array, offset = self._places[view.untyped_storage()._cdata]
         return array, offset + int(view.storage_offset()) * view.dtype.itemsize
 
-    def copy(self, to: Tensor, source: Tensor | None = None, fill: float = 0.0) -> None:
+    def copy(
+        self,
+        to: Tensor,
+        source: Tensor | None = None,
+        fill: float = 0.0,
+        mask: Tensor | None = None,
+        scale: float = 1.0,
+    ) -> None:
         """Copies source to `to` and sets elements outside source to fill. Both have the same 1 to 3 dimensions.
+        With a mask of bools, which is broadcast to source: source times scale where it is true, else times 0.
         `run_copies` launches all copies together; no two may write the same element."""
-        self._copies.append((self._view(to), None if source is None else self._view(source), fill))
+        masked = None
+        if source is not None and mask is not None:
+            masked = self.place(mask), _three(mask.expand_as(source).stride(), 0), scale
+        view = None if source is None else self._view(source)
+        self._copies.append((self._view(to), view, fill, masked))
 
     def _view(self, tensor: Tensor) -> View:
         if tensor.dtype not in COPIED:

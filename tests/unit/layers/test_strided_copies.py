@@ -22,9 +22,12 @@ class Copies(Sketch):
         super().__init__(0)
         self.tensors: list[torch.Tensor] = []
 
-    def add(self, *tensors: torch.Tensor, fill: float = 0.0) -> None:
+    def add(self, *tensors: torch.Tensor, fill: float = 0.0, scale: float = 1.0) -> None:
+        """tensors: to, source, mask; at most 32 in a launch."""
         self.tensors += tensors
-        self.copy(*(self.array(t.dtype, t.shape, t.stride()) for t in tensors), fill=fill)
+        to, *rest = (self.array(t.dtype, t.shape, t.stride()) for t in tensors)
+        source, mask = (*rest, None, None)[:2]
+        self.copy(to, source, fill, mask, scale)
 
     def run(self) -> None:
         self.run_copies()
@@ -66,6 +69,28 @@ def test_items_of_several_numbers(width, more, source_dtype, dtype):
         want[:3, :10, left : left + width] = source.to(dtype)
         copies.add(room[..., left : left + width + more], source, fill=0.3)
         expected.append((room, want))
+    copies.run()
+    assert all(torch.equal(found, want) for found, want in expected)
+
+
+@pytest.mark.parametrize("dtype", BOTH)
+@pytest.mark.parametrize("source_dtype", BOTH)
+@pytest.mark.parametrize("width", (8, 27, 1150, 1152))
+def test_masks(width, source_dtype, dtype):
+    """They begin at any byte, have any strides, or are broadcast. A copy without one is in the same launch."""
+    copies, expected, scale = Copies(), [], 1 / 0.7
+    for before, shape in product((0, 1, 2), ((3, 10, width), (3, 1, width), (1, 10, 1))):
+        source = torch.randn(3, 10, width, device="cuda").to(source_dtype)
+        drawn = torch.rand(*shape[:2], before + shape[2], device="cuda") < 0.7
+        mask = drawn[..., before:]
+        room = torch.full((4, 11, width + 4), 7.0, device="cuda", dtype=dtype)
+        want = torch.full_like(room, 0.3)
+        want[:3, :10, :width] = source.float() * mask * scale
+        copies.add(room, source, mask, fill=0.3, scale=scale)
+        expected.append((room, want))
+    plain = torch.randn(3, 5, width, device="cuda").to(source_dtype)
+    expected.append((torch.zeros_like(plain), plain))
+    copies.add(*expected[-1])
     copies.run()
     assert all(torch.equal(found, want) for found, want in expected)
 

@@ -15,6 +15,7 @@ struct Copies {
   uint32_t across[kMaxStridedCopies];  // threads per row; item n of a thread is n x across further
   int32_t numbers[kMaxStridedCopies];  // of an item: 1, 2 or 4
 };
+static_assert(sizeof(Copies) <= 4096, "all parameters of a kernel, on any GPU");
 
 // N numbers that are read or written at once.
 template <class D, int N>
@@ -22,13 +23,34 @@ struct alignas(sizeof(D) * N) Item {
   D at[N];
 };
 
+__device__ float as_float(float x) { return x; }
+__device__ float as_float(__nv_bfloat16 x) { return __bfloat162float(x); }
 __device__ void assign(float& to, float x) { to = x; }
-__device__ void assign(float& to, __nv_bfloat16 x) { to = __bfloat162float(x); }
+__device__ void assign(float& to, __nv_bfloat16 x) { to = as_float(x); }
 __device__ void assign(__nv_bfloat16& to, float x) { to = __float2bfloat16_rn(x); }
 __device__ void assign(__nv_bfloat16& to, __nv_bfloat16 x) { to = x; }
 
-// Copies items first, first + across, ... of row i, j.
-template <class From, class To, int N>
+// The mask of items first, first + across, ... of row i, j: bit n x N + m for number m of item n.
+template <int N>
+__device__ uint32_t kept_numbers(const StridedCopy& p, uint32_t i, uint32_t j, uint32_t first,
+                                 uint32_t across, uint32_t inside) {
+  const uint8_t* mask =
+      p.mask + i * p.mask_step[0] + j * p.mask_step[1] + int64_t(first) * N * p.mask_step[2];
+  const int64_t step = int64_t(across) * N * p.mask_step[2];
+  uint32_t kept = 0;
+#pragma unroll
+  for (int n = 0; n < kItems; ++n) {
+    Item<uint8_t, N> item{};
+    if ((first + n * across) * N < inside) item = *reinterpret_cast<const Item<uint8_t, N>*>(mask);
+#pragma unroll
+    for (int m = 0; m < N; ++m) kept |= uint32_t(item.at[m] != 0) << (n * N + m);
+    mask += step;
+  }
+  return kept;
+}
+
+// Copies items first, first + across, ... of row i, j. kMasks: there may be a mask.
+template <class From, class To, int N, bool kMasks>
 __device__ void copy_items(const StridedCopy& p, uint32_t i, uint32_t j, uint32_t first,
                            uint32_t across) {
   const bool there = p.from && i < uint32_t(p.inside[0]) && j < uint32_t(p.inside[1]);
@@ -38,6 +60,8 @@ __device__ void copy_items(const StridedCopy& p, uint32_t i, uint32_t j, uint32_
                      start * p.from_step[2];
   To* to = static_cast<To*>(p.to) + i * p.to_step[0] + j * p.to_step[1] + start * p.to_step[2];
   const int64_t from_step = step * p.from_step[2], to_step = step * p.to_step[2];
+  const bool masked = kMasks && p.mask;
+  const uint32_t kept = masked ? kept_numbers<N>(p, i, j, first, across, inside) : 0;
   Item<To, N> item[kItems];
 #pragma unroll
   for (int n = 0; n < kItems; ++n) {
@@ -47,7 +71,10 @@ __device__ void copy_items(const StridedCopy& p, uint32_t i, uint32_t j, uint32_
 #pragma unroll
     for (int m = 0; m < N; ++m) {
       assign(item[n].at[m], p.fill);
-      if (read) assign(item[n].at[m], source.at[m]);
+      if (read && masked)
+        assign(item[n].at[m], as_float(source.at[m]) * (kept >> (n * N + m) & 1 ? p.scale : 0.0f));
+      else if (read)
+        assign(item[n].at[m], source.at[m]);
     }
     from += from_step;
   }
@@ -58,16 +85,17 @@ __device__ void copy_items(const StridedCopy& p, uint32_t i, uint32_t j, uint32_
   }
 }
 
-template <class From, class To, class... Where>
+template <class From, class To, bool kMasks, class... Where>
 __device__ void copy_row(int numbers, const Where&... where) {
   if (numbers == 4)
-    copy_items<From, To, 4>(where...);
+    copy_items<From, To, 4, kMasks>(where...);
   else if (numbers == 2)
-    copy_items<From, To, 2>(where...);
+    copy_items<From, To, 2, kMasks>(where...);
   else
-    copy_items<From, To, 1>(where...);
+    copy_items<From, To, 1, kMasks>(where...);
 }
 
+template <bool kMasks>
 __global__ void __launch_bounds__(kThreads) copy_kernel(const __grid_constant__ Copies all) {
   int which = 0;
   while (blockIdx.x >= all.end[which]) ++which;
@@ -79,23 +107,25 @@ __global__ void __launch_bounds__(kThreads) copy_kernel(const __grid_constant__ 
   const uint32_t first = thread - row * across;
   if (i >= uint32_t(p.size[0])) return;
   if (p.from_float && p.to_float)
-    copy_row<float, float>(numbers, p, i, j, first, across);
+    copy_row<float, float, kMasks>(numbers, p, i, j, first, across);
   else if (p.from_float)
-    copy_row<float, __nv_bfloat16>(numbers, p, i, j, first, across);
+    copy_row<float, __nv_bfloat16, kMasks>(numbers, p, i, j, first, across);
   else if (p.to_float)
-    copy_row<__nv_bfloat16, float>(numbers, p, i, j, first, across);
+    copy_row<__nv_bfloat16, float, kMasks>(numbers, p, i, j, first, across);
   else
-    copy_row<__nv_bfloat16, __nv_bfloat16>(numbers, p, i, j, first, across);
+    copy_row<__nv_bfloat16, __nv_bfloat16, kMasks>(numbers, p, i, j, first, across);
 }
 
 // Whether items of n numbers are aligned, and none is partly outside.
 bool in_items(const StridedCopy& p, int n) {
-  const auto aligned = [n](const void* at, bool is_float, const int64_t (&step)[3]) {
-    return reinterpret_cast<uintptr_t>(at) % (n * (is_float ? 4 : 2)) == 0 && step[0] % n == 0 &&
+  const auto aligned = [n](const void* at, int bytes, const int64_t (&step)[3]) {
+    return reinterpret_cast<uintptr_t>(at) % (n * bytes) == 0 && step[0] % n == 0 &&
            step[1] % n == 0 && step[2] == 1;
   };
-  return p.size[2] % n == 0 && p.inside[2] % n == 0 && aligned(p.to, p.to_float, p.to_step) &&
-         (!p.from || aligned(p.from, p.from_float, p.from_step));
+  return p.size[2] % n == 0 && p.inside[2] % n == 0 &&
+         aligned(p.to, p.to_float ? 4 : 2, p.to_step) &&
+         (!p.from || aligned(p.from, p.from_float ? 4 : 2, p.from_step)) &&
+         (!p.mask || aligned(p.mask, 1, p.mask_step));
 }
 
 // Threads per row: whole warps for wide rows, so that accesses are coalesced; fewer for narrow
@@ -112,6 +142,7 @@ void copy_strided(const StridedCopy* copies, int count, uintptr_t stream) {
   require(count <= kMaxStridedCopies, "too many copies");
   Copies all{};
   uint64_t blocks = 0;
+  bool masks = false;
   for (int i = 0; i < count; ++i) {
     const StridedCopy& p = all.copy[i] = copies[i];
     all.numbers[i] = in_items(p, 4) ? 4 : in_items(p, 2) ? 2 : 1;
@@ -120,9 +151,11 @@ void copy_strided(const StridedCopy* copies, int count, uintptr_t stream) {
     blocks += (threads + kThreads - 1) / kThreads;
     require(blocks * kThreads < (uint64_t(1) << 31), "a copy is too large");
     all.end[i] = uint32_t(blocks);
+    masks |= p.mask != nullptr;
   }
   if (blocks == 0) return;
-  copy_kernel<<<unsigned(blocks), kThreads, 0, cudaStream_t(stream)>>>(all);
+  const auto kernel = masks ? copy_kernel<true> : copy_kernel<false>;
+  kernel<<<unsigned(blocks), kThreads, 0, cudaStream_t(stream)>>>(all);
   check(cudaGetLastError(), "copies");
 }
 
