@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from ...plugin.layers import Recurrent
-from ...plugin.layers.parameters import weight_drop
+from ...plugin.layers.dropout import dropped
 
 
 class TorchLstm(nn.Module):
-    """nn.LSTM with the interface of a `Recurrent` layer of cell lstm, and its dropout of recurrent weights."""
+    """nn.LSTM with the interface of a `Recurrent` layer of cell lstm, and its dropout."""
 
     def __init__(self, layer: Recurrent) -> None:
         super().__init__()
@@ -21,7 +21,7 @@ class TorchLstm(nn.Module):
             raise ValueError(f"cell {layer.cell.name!r}; accepted beside nn.LSTM: an LSTM")
         self.lstm = nn.LSTM(layer.input_size, layer.hidden_size, batch_first=True)
         self.lstm.to(layer.bias.device)
-        self.weight_dropout, self.input_size = layer.weight_dropout, layer.input_size
+        self.rates, self.input_size = (layer.input_dropout, layer.weight_dropout), layer.input_size
 
     @property
     def weight_x(self) -> Tensor:
@@ -37,7 +37,7 @@ class TorchLstm(nn.Module):
         if dt is not None or lengths is not None:
             raise ValueError("dt or lengths were given; accepted by nn.LSTM: neither")
         w, u, *biases = cast(list[Tensor], self.lstm._flat_weights)
-        u = weight_drop(u, self.weight_dropout, self.training)
+        x, u = dropped(x, u, self.rates) if self.training else (x, u)
         if state is None:
             zeros = x.new_zeros(1, x.shape[0], self.lstm.hidden_size)
             first = [zeros, zeros]

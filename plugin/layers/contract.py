@@ -7,7 +7,7 @@
     saved_shapes(call, keep) -> dtype and shape of each array in `saved`
 
 and a constant: READS_INPUTS (backward reads x, weights, h and y; otherwise `saved` holds everything it needs).
-`layer_cuda.forward` also takes a mask of weight_h.
+`layer_cuda.forward` also takes masks of x and weight_h, and saves them.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class LayerCall(NamedTuple):
     """B, T, I, H; symbols while a graph is traced."""
     input_dtypes: tuple[torch.dtype, ...]
     """Dtypes of x, weight_x, bias and weight_h. Implementations may return gradients in these dtypes."""
-    scale: float = 0.0
-    """What weights are multiplied by that a mask keeps; 0: weight_h has no mask."""
+    scales: tuple[float, float] = (0.0, 0.0)
+    """What the numbers that masks of x and weight_h keep are multiplied by; 0: there is no mask."""
 
     @property
     def state_dtype(self) -> torch.dtype:

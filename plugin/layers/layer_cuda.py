@@ -100,10 +100,11 @@ def forward(
     dt: Tensor | None,
     lengths: Tensor | None,
     keep: bool,
-    mask: Tensor | None = None,
+    mask_x: Tensor | None = None,
+    mask_u: Tensor | None = None,
 ) -> tuple[Tensor, list[Tensor], tuple[Tensor, ...]]:
     """Returns y [B,T,H] and the last states [B,H] as strided views, and the arrays for backward if `keep`.
-    mask: of weight_h, if call.scale is not 0."""
+    Masks: [B,1,I] and [G,H,H], where call.scales is not 0."""
     device, index = x.device, x.get_device()
     sources = [_copyable(t, call.dtype) for t in (x, weight_x, bias, weight_h, *state)]
     for source in sources:
@@ -119,11 +120,11 @@ def forward(
     kept = torch.empty(made.kept, dtype=torch.uint8, device=device)
     last = torch.empty(made.last, dtype=torch.float32, device=device)
     scratch = torch.empty(made.scratch, dtype=torch.uint8, device=device)
-    arrays = (*sources, mask, vectors, dt, lengths, rows, kept, last, scratch)
+    arrays = (*sources, mask_x, mask_u, vectors, dt, lengths, rows, kept, last, scratch)
     made.run(tuple([0 if t is None else t.data_ptr() for t in arrays]), current_stream(device))
     states = [last.as_strided(*view) for view in made.states]
-    saved = (rows, kept) if mask is None else (rows, kept, mask)
-    return rows.as_strided(*made.y), states, saved if keep else ()
+    saved = (t for t in (rows, kept, mask_x, mask_u) if t is not None)
+    return rows.as_strided(*made.y), states, tuple(saved) if keep else ()
 
 
 @lru_cache(KINDS_OF_CALLS)
@@ -142,7 +143,7 @@ def _forward(
     info, sketch = cell_info(call.cell), Sketch(device)
     x, weight_x, bias, weight_h, *state = (sketch.array(*like) for like in given)
     check_inputs(call, x, weight_x, bias, weight_h, state)
-    mask = _mask(sketch, call)
+    mask_x, mask_u = map(sketch.optional, _masks(call))
     values = (torch.float32, (info["vectors"], hidden))
     vectors = sketch.optional(values if has_vectors else None)
     dt, lengths = _dt_and_lengths(sketch, call, has_dt, has_lengths)
@@ -153,12 +154,12 @@ def _forward(
     (first,) = sketch.scratch([(torch.float32, last.shape)])
 
     blocks = (info["gates"], hidden)
-    sketch.copy(rows[:, :, :deep], x, fill=1.0)
+    sketch.copy(rows[:, :, :deep], x, 1.0, mask_x, call.scales[0])
     sketch.copy(rows[:, 0, deep:], state[0] if state else None)
     sketch.copy(w[:, :, :inputs], weight_x.unflatten(0, blocks))
     sketch.copy(w[:, :, inputs:], bias.unflatten(0, blocks)[..., None])
     if len(u):
-        sketch.copy(u, weight_h.unflatten(0, blocks), mask=mask, scale=call.scale)
+        sketch.copy(u, weight_h.unflatten(0, blocks), 0.0, mask_u, call.scales[1])
     for i in range(info["states"]):
         sketch.copy(first[i], state[i] if state else None)
     if vectors is not None:
@@ -228,8 +229,8 @@ def backward(
 ) -> Gradients:
     """Gradients in the dtypes of the inputs. overwrite: dz may overwrite the saved z."""
     batch, steps, _, hidden = call.shape
-    rows, kept = saved[:2]
-    mask = saved[2] if call.scale else None
+    rows, kept, *others = saved
+    masks = [others.pop(0) if scale else None for scale in call.scales]
     device = rows.device
     expect(rows, "grad_y", grad_y, call.dtype, batch, steps, hidden)
     for grad in grad_last:
@@ -250,7 +251,7 @@ def backward(
     dz = torch.empty(made.dz, dtype=torch.uint8, device=device) if made.dz else None
     sums = torch.empty(made.sums, dtype=torch.float32, device=device)
     scratch = torch.empty(made.scratch, dtype=torch.uint8, device=device)
-    arrays = (rows, kept, mask, dz, *grads, dt, lengths, *found, sums, scratch)
+    arrays = (rows, kept, *masks, dz, *grads, dt, lengths, *found, sums, scratch)
     made.run(tuple([0 if t is None else t.data_ptr() for t in arrays]), current_stream(device))
     of_vectors = None if vectors is None else sums.as_strided(*made.vectors).sum(1).flatten()
     grad_x, grad_w, grad_b, grad_u = found
@@ -278,7 +279,7 @@ def _backward(
     gates, states, wide, deep = info["gates"], info["states"], widened(hidden), widened(inputs + 1)
     rows = sketch.array(*_rows(call))
     w, u, packed, z, before = sketch.block(_kept(call, True))
-    mask = _mask(sketch, call)
+    mask_x, mask_u = map(sketch.optional, _masks(call))
     other = sketch.optional(None if overwrite else (z.dtype, z.shape))
     dz = z if other is None else other
     grad_y, *grad_last = map(sketch.optional, given)
@@ -328,7 +329,7 @@ def _backward(
     flat = dz.flatten(0, 1)
     if grad_x is not None:
         sketch.product(flat, w.flatten(0, 1)[:, :across], back.flatten(0, 1), tf32)
-        sketch.copy(grad_x, back[:, :-1, :inputs])
+        sketch.copy(grad_x, back[:, :-1, :inputs], 0.0, mask_x, call.scales[0])
     if any(needs[1:]):
         sketch.product(flat.t(), read.flatten(0, 1), product.flatten(0, 1), tf32)
         own = product[:, :hidden]
@@ -338,7 +339,7 @@ def _backward(
             sketch.copy(grad_b.unflatten(0, (gates, hidden)), own[..., inputs])
         if grad_u is not None:
             of_u = own[..., deep : deep + hidden]
-            sketch.copy(grad_u.unflatten(0, (gates, hidden)), of_u, mask=mask, scale=call.scale)
+            sketch.copy(grad_u.unflatten(0, (gates, hidden)), of_u, 0.0, mask_u, call.scales[1])
     sketch.run_copies()
     bytes_ = 0 if overwrite else z.numel() * z.dtype.itemsize
     return _Backward(
@@ -367,22 +368,21 @@ def _gradient_kinds(call: LayerCall, needs: tuple[bool, ...]) -> list[Kind | Non
 
 
 def saved_shapes(call: LayerCall, keep: bool) -> list[Kind]:
-    """The arrays that forward saves: `rows`, `kept` and the mask."""
+    """The arrays that forward saves: `rows`, `kept` and the masks."""
     if not keep:
         return []
     kept = torch.uint8, (block_offsets(_kept(call, True))[1],)
-    return [_rows(call), kept, *([_mask_kind(call)] if call.scale else [])]
+    return [_rows(call), kept, *(kind for kind in _masks(call) if kind is not None)]
 
 
-def _mask_kind(call: LayerCall) -> Kind:
-    hidden = call.shape[3]
-    return torch.bool, (rows_of_u(call.cell, hidden), hidden)
-
-
-def _mask(sketch: Sketch, call: LayerCall) -> Tensor | None:
-    """The mask of U [G,H,H]."""
-    mask = sketch.optional(_mask_kind(call) if call.scale else None)
-    return None if mask is None else mask.unflatten(0, (-1, call.shape[3]))
+def _masks(call: LayerCall) -> list[Kind | None]:
+    """The masks of x and weight_h; None for those that do not exist."""
+    batch, _, inputs, hidden = call.shape
+    shapes = (batch, 1, inputs), (cell_info(call.cell)["gates"], hidden, hidden)
+    return [
+        (torch.bool, shape) if scale else None
+        for scale, shape in zip(call.scales, shapes, strict=True)
+    ]
 
 
 def _rows(call: LayerCall) -> Kind:

@@ -31,8 +31,8 @@ from .parameters import raw_gradients, values_of
 
 IMPLEMENTATIONS = {"layer_cpu": layer_cpu, "layer_cuda": layer_cuda}
 SAVED = 3
-"""The maximum number of arrays that an implementation may save for backward. The operator always returns this
-many; unused ones are empty."""
+"""The maximum number of arrays that an implementation may save for backward, besides masks. The operator, which
+has no masks, always returns this many; unused ones are empty."""
 
 
 def needs_operator(inputs: Sequence[Tensor], dt: Tensor | None) -> bool:
@@ -61,15 +61,14 @@ def run_function(
     dt: Tensor | None,
     lengths: Tensor | None,
     inputs: Sequence[Tensor],
-    mask: Tensor | None = None,
+    masks: tuple[Tensor | None, ...] = (),
 ) -> tuple[Tensor, list[Tensor]]:
     """Returns y and the last states.
 
     inputs: x, weight_x, bias, weight_h; the initial states, or none if they are 0; the raw vectors. links: the
-    links of the vectors, from raw to value (parameters.py). mask: of weight_h, for layer_cuda if `call.scale`.
+    links of the vectors, from raw to value (parameters.py). masks: of x and weight_h, for layer_cuda.
     """
     implementation = IMPLEMENTATIONS[route]
-    masks = () if mask is None else (mask,)
     fixed = _Fixed(implementation, call, links, dt, lengths, masks, torch.is_grad_enabled())
     y, *last = apply_function(LayerFunction, fixed, *inputs)
     return y, last
@@ -83,7 +82,7 @@ class _Fixed(NamedTuple):
     links: list[str]
     dt: Tensor | None
     lengths: Tensor | None
-    masks: tuple[Tensor, ...]
+    masks: tuple[Tensor | None, ...]
     keep: bool
 
 

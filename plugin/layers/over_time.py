@@ -19,8 +19,9 @@ from . import nru_cuda
 from .checks import check_dt, check_input, check_lengths, check_state
 from .choose import Route, choose
 from .contract import LayerCall, state_dtype_of
+from .dropout import drop_mask, dropped, kept_scale
 from .operator import needs_operator, run_function, run_operator
-from .parameters import drop_mask, kept_scale, value_of, weight_drop
+from .parameters import value_of
 from .reference import reference_recurrence
 
 States = dict[str, Tensor]
@@ -35,7 +36,7 @@ class Numbers(NamedTuple):
     weight_h: Tensor  # [G*H, H], or [0, H] for a cell without U
     raw: Sequence[Tensor] = ()  # [H] each: the cell's vectors before their links
     others: Mapping[str, Tensor] = {}  # other weights of a composite cell
-    weight_dropout: float = 0.0  # of weight_h, in this call
+    dropout: tuple[float, float] = (0.0, 0.0)  # rates of x and weight_h in this call
 
 
 class CellOverTime:
@@ -140,19 +141,25 @@ class CellOverTime:
             run = reference_recurrence if traced else nru_cuda.recurrence
             return self._run_reference(x, numbers, state, dt, lengths, run)
         dtypes = (x.dtype, *(weight.dtype for weight in weights))
-        shape = (batch, steps, width, self.hidden_size)
-        mask, scale, p = None, 0.0, numbers.weight_dropout
-        if p and route.name == "layer_cuda" and not traced:  # it masks weight_h as it copies it
-            mask, scale = drop_mask(numbers.weight_h, p), kept_scale(p)
+        hidden = self.hidden_size
+        shape = (batch, steps, width, hidden)
+        masks: tuple[Tensor | None, ...] = ()
+        scales = (0.0, 0.0)
+        if route.name == "layer_cuda" and not traced:  # it applies them while it copies
+            of_x, of_u = numbers.dropout
+            mask_x = drop_mask((batch, 1, width), of_x, x.device)
+            mask_u = drop_mask((len(self.cell.gates), hidden, hidden), of_u, x.device)
+            masks = mask_x, mask_u
+            scales = kept_scale(of_x, x.dtype), kept_scale(of_u, torch.float32)
         else:
-            inputs[3] = weight_drop(numbers.weight_h, p, True)
-        call = LayerCall(self.cell.name, self._constants, dtype, shape, dtypes, scale)
+            inputs[0], inputs[3] = dropped(x, numbers.weight_h, numbers.dropout)
+        call = LayerCall(self.cell.name, self._constants, dtype, shape, dtypes, scales)
         if traced:
             first = states or self.zeros(batch, numbers.bias).values()
             vectors = self.vector_values(numbers.raw)
             y, last = run_operator(call, dt, lengths, inputs[:4], first, vectors)
         else:
-            y, last = run_function(route.name, call, self._links, dt, lengths, inputs, mask)
+            y, last = run_function(route.name, call, self._links, dt, lengths, inputs, masks)
         return y, dict(zip(names, last, strict=True))
 
     def _run_reference(
@@ -167,7 +174,7 @@ class CellOverTime:
         exact = state_dtype_of(numbers.weight_x.dtype)
         state = self.zeros(x.shape[0], numbers.bias) if state is None else state
         vectors = self.vector_values(numbers.raw)
-        weight_h = weight_drop(numbers.weight_h, numbers.weight_dropout, True)
+        x, weight_h = dropped(x, numbers.weight_h, numbers.dropout)
         return recurrence(
             self.cell,
             nn.functional.linear(x, numbers.weight_x, numbers.bias),

@@ -1,14 +1,13 @@
-"""Prepares the parameters of a layer for its cell: links of vectors, rows of zeros, weight drop."""
+"""Prepares the parameters of a layer for its cell: links of vectors, rows of zeros."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..cells import Cell, Vector
 
@@ -94,22 +93,3 @@ def all_rows(cell: type[Cell], source: str, weight: Tensor) -> Tensor:
     blocks = dict(zip(own, weight.chunk(len(own)), strict=True))
     zeros = torch.zeros_like(blocks[own[0]])
     return torch.cat([blocks.get(gate, zeros) for gate in cell.gates])
-
-
-def weight_drop(weight: Tensor, p: float, training: bool) -> Tensor:
-    """U~ = m * U with a new mask in every call; the gradient reaches U itself (DropConnect).
-
-    The entries of m are 0 with probability p and 1 / (1 - p) otherwise. Outside training m = 1.
-    """
-    return nn.functional.dropout(weight, p) if p and training else weight
-
-
-def drop_mask(weight: Tensor, p: float) -> Tensor:
-    """Where m of `weight_drop` is not 0. It is then `kept_scale`."""
-    return torch.empty(weight.shape, dtype=torch.bool, device=weight.device).bernoulli_(1 - p)
-
-
-@lru_cache
-def kept_scale(p: float) -> float:
-    """1 / (1 - p), rounded as in torch's dropout."""
-    return torch.ones((), dtype=torch.float32, device="cpu").div_(1 - p).item()

@@ -13,8 +13,9 @@ from ..common.checks import check_integer, check_rate
 from ..init import gate_biases
 from .checks import check_starts
 from .contract import state_dtype_of
+from .dropout import dropped
 from .over_time import CellOverTime, Numbers
-from .parameters import all_rows, start_value, weight_drop
+from .parameters import all_rows, start_value
 
 OF_STACKS = (
     "num_layers",
@@ -44,6 +45,7 @@ class Recurrent(CellOverTime, nn.Module):
     weight_dropout: share of weight_h dropped in each call during training.
     freeze_recurrent: weight_h keeps its initial values.
     vector_starts: learned vector -> the part (low, high) of its usual range in which it starts.
+    input_dropout: share of the inputs of a row dropped in each call during training, the same at every step.
     """
 
     weight_h: nn.Parameter | None  # None: no gate of the cell reads h
@@ -61,6 +63,7 @@ class Recurrent(CellOverTime, nn.Module):
         weight_dropout: float = 0.0,
         freeze_recurrent: bool = False,
         vector_starts: Mapping[str, tuple[float, float]] | None = None,
+        input_dropout: float = 0.0,
         **options: Any,
     ) -> None:
         for name in OF_STACKS:
@@ -88,6 +91,7 @@ class Recurrent(CellOverTime, nn.Module):
         self.init, self.init_options = init, dict(init_options or {})
         self.vector_starts = check_starts(self.cell, self.options, vector_starts or {})
         self.weight_dropout = check_rate("weight_dropout", weight_dropout)
+        self.input_dropout = check_rate("input_dropout", input_dropout)
         if self.weight_h is not None:
             self.weight_h.requires_grad_(not freeze_recurrent)
         elif weight_dropout or freeze_recurrent:
@@ -170,12 +174,15 @@ class Recurrent(CellOverTime, nn.Module):
         """
         if self.training and "frozen" in self._buffers and not torch.compiler.is_compiling():
             self.restore_frozen()
-        weight_h, p = self._u(), self.weight_dropout if self.training else 0.0
-        if len(self.cell.gates_of("h")) < len(self.cell.gates):  # rows of zeros follow
-            weight_h, p = all_rows(self.cell, "h", weight_drop(weight_h, p, True)), 0.0
+        weight_h = self._u()
+        rates = (self.input_dropout, self.weight_dropout) if self.training else (0.0, 0.0)
+        if 0 < len(self.cell.gates_of("h")) < len(self.cell.gates):  # add rows after dropout
+            x, weight_h = dropped(x, weight_h, rates)
+            weight_h, rates = all_rows(self.cell, "h", weight_h), (0.0, 0.0)
         others = {name: getattr(self, name) for name in self.weights if name != "weight_h"}
         raw = self._raw_vectors()
-        numbers = Numbers(self.matrix("weight_x"), self.effective_bias(), weight_h, raw, others, p)
+        weight_x, bias = self.matrix("weight_x"), self.effective_bias()
+        numbers = Numbers(weight_x, bias, weight_h, raw, others, rates)
         return self.run(x, numbers, state, dt, lengths)
 
     def extra_repr(self) -> str:

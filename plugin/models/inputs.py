@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from .dropout import embedding_dropout
+from ..layers.dropout import embedding_dropout
 from .settings import STARTS
 
 

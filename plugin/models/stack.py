@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor, nn
 
 from ..layers import Recurrent
-from .dropout import locked_dropout
 from .inputs import TokenInput
 from .settings import ModelConfig, Sizes
 
@@ -59,6 +58,7 @@ class Stack(nn.Module):
                 weight_dropout=config.wdrop,
                 freeze_recurrent=config.freeze_recurrent,
                 vector_starts=config.vector_starts(),
+                input_dropout=config.dropouth if self.layers else config.dropouti,
                 **config.cell_arguments(),
             )
             self.layers.append(layer)
@@ -76,13 +76,10 @@ class Stack(nn.Module):
                 f"state has {len(state)} layers; accepted: None or {len(self.layers)} dicts"
             )
         y = x if self.embed is None else self.embed(x, self.layers[0].weight_x.dtype)
-        rate = self.config.dropouti
         new: State = []
         for i, layer in enumerate(self.layers):
-            y = locked_dropout(y, rate, self.training)
             y, last = layer(y, None if state is None else state[i], dt, lengths)
             new.append(last)
-            rate = self.config.dropouth
         return y, new
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ..layers.dropout import locked_dropout
 from .build import register_model
-from .dropout import locked_dropout
 from .sequence_model import Features, SequenceModel, needed
 from .settings import Sizes
 

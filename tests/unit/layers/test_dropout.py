@@ -6,10 +6,9 @@ import pytest
 import torch
 
 from samples import backends
-from tsm.plugin.cells import get_cell
+from tsm.plugin.cells import Cell, get_cell
 from tsm.plugin.layers import Recurrent
-from tsm.plugin.layers.parameters import weight_drop
-from tsm.plugin.models.dropout import embedding_dropout, locked_dropout
+from tsm.plugin.layers.dropout import embedding_dropout, locked_dropout, weight_drop
 
 B, T, C, V = 4, 6, 50, 40
 P = 0.25
@@ -85,7 +84,20 @@ def test_frozen_recurrent_weight_keeps_its_values() -> None:
     assert layer.weight_x.grad is not None
 
 
+@pytest.mark.parametrize("name", ["weight_dropout", "input_dropout"])
 @pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5, float("nan"), True, "half"])
-def test_a_rate_outside_its_range_is_named(rate: object) -> None:
-    with pytest.raises(ValueError, match=r"weight_dropout = .*accepted: 0 <= weight_dropout < 1"):
-        Recurrent("lstm", 3, 8, weight_dropout=rate)  # type: ignore[arg-type]
+def test_a_rate_outside_its_range_is_named(rate: object, name: str) -> None:
+    with pytest.raises(ValueError, match=rf"{name} = .*accepted: 0 <= {name} < 1"):
+        Recurrent("lstm", 3, 8, **{name: rate})  # type: ignore[arg-type]
+
+
+def test_dropout_of_the_input_is_drawn_before_that_of_the_weights(cell: type[Cell]) -> None:
+    """The same as dropout outside the layer, also where U gets rows of zeros."""
+    layer = Recurrent(cell.name, 3, 8, weight_dropout=P if cell.gates_of("h") else 0.0)
+    x, found = torch.randn(B, T, 3), []
+    for rate in (P, 0.0):
+        torch.manual_seed(3)
+        layer.input_dropout = rate
+        found.append(layer(x if rate else locked_dropout(x, P, True))[0])
+    assert torch.equal(*found)
+    assert not torch.equal(found[0], layer(x)[0])
