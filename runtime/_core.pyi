@@ -423,6 +423,19 @@ def cross_entropy_cuda(
     out: int,
     stream: int,
 ) -> None: ...
+def embedding_gradient_cuda(
+    *,
+    device: int,
+    wide: bool,
+    count: int,
+    rows: int,
+    width: int,
+    tokens: int,
+    grad: int,
+    factors: int,
+    out: int,
+    stream: int,
+) -> None: ...
 def gradient_norm_cuda(
     *,
     device: int,

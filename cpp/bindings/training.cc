@@ -26,6 +26,7 @@
 #ifdef TSM_WITH_CUDA
 #include "kernels/cuda/train/cross_entropy.h"
 #include "kernels/cuda/train/descent.h"
+#include "kernels/cuda/train/embedding.h"
 #include "kernels/cuda/train/products.h"
 #include "kernels/cuda/train/recurrence.h"
 #endif
@@ -201,6 +202,14 @@ void cross_entropy_cuda(const std::string& dtype, int device, int64_t rows, int6
   });
 }
 
+void embedding_gradient_cuda(int device, bool wide, int64_t count, int64_t rows, int64_t width,
+                             Address tokens, Address grad, Address factors, Address out,
+                             uintptr_t stream) {
+  const tsm::cuda::EmbeddingGradient given{
+      at(tokens), wide, count, rows, width, at<float>(grad), at<float>(factors)};
+  tsm::on_device(device, [&] { tsm::cuda::embedding_gradient(given, at<float>(out), stream); });
+}
+
 // Without averages: none is kept.
 std::vector<tsm::cuda::TrainedArray> trained_arrays(const std::vector<Address>& weights,
                                                     const std::vector<Address>& gradients,
@@ -363,6 +372,9 @@ void bind_training(py::module_& m) {
   define(m, "cross_entropy_cuda", cross_entropy_cuda,
          {"dtype", "device", "rows", "classes", "logits", "target", "log_sums", "grad", "grad_step",
           "out", "stream"});
+  define(
+      m, "embedding_gradient_cuda", embedding_gradient_cuda,
+      {"device", "wide", "count", "rows", "width", "tokens", "grad", "factors", "out", "stream"});
   define(m, "gradient_norm_cuda", gradient_norm_cuda,
          {"device", "gradients", "lengths", "scale", "limit", "blocks", "out", "stream"});
   define(m, "descend_cuda", descend_cuda,

@@ -129,6 +129,7 @@ if(TSM_WITH_CUDA)
     cpp/src/kernels/cuda/nru/nru.cu
     cpp/src/kernels/cuda/train/cross_entropy.cu
     cpp/src/kernels/cuda/train/descent.cu
+    cpp/src/kernels/cuda/train/embedding.cu
     cpp/src/kernels/cuda/train/products.cu
     cpp/src/kernels/cuda/train/run/plans.cu
     cpp/src/kernels/cuda/train/run/recurrence.cu

@@ -24,13 +24,9 @@ def locked_dropout(x: Tensor, p: float, training: bool) -> Tensor:
     return x * _mask(x, (x.shape[0], 1, x.shape[2]), p)
 
 
-def embedding_dropout(
-    x: Tensor, tokens: Tensor, vocab_size: int, p: float, training: bool
-) -> Tensor:
-    """x [B,T,E], the embeddings of tokens [B,T], with one mask over the vocabulary."""
-    if not training or p == 0:
-        return x
-    return x * _mask(x, (vocab_size,), p)[tokens.long()].unsqueeze(-1)
+def word_mask(like: Tensor, vocab_size: int, p: float, training: bool) -> Tensor | None:
+    """m [V] of the embedding dropout, in the dtype of `like`; None: 1."""
+    return None if not training or p == 0 else _mask(like, (vocab_size,), p)
 
 
 def _mask(like: Tensor, shape: tuple[int, ...], p: float) -> Tensor:

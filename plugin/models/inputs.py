@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ..layers.dropout import embedding_dropout
+from ..layers.dropout import word_mask
+from ..layers.embedding import embedded, scaled
 from .settings import STARTS
 
 
@@ -48,9 +49,11 @@ class TokenInput(nn.Module):
         check_tokens(tokens, self.vocab_size)
         if self.one_hot:
             x = nn.functional.one_hot(tokens.long(), self.vocab_size).to(dtype)
-        else:
-            x = nn.functional.embedding(tokens, self.weight)
-        return embedding_dropout(x, tokens, self.vocab_size, self.dropout, self.training)
+            return scaled(x, tokens, self._mask(x))
+        return embedded(self.weight, tokens, self._mask(self.weight))
+
+    def _mask(self, like: Tensor) -> Tensor | None:
+        return word_mask(like, self.vocab_size, self.dropout, self.training)
 
     def extra_repr(self) -> str:
         return f"{self.vocab_size}, {'one-hot' if self.one_hot else self.width}"

@@ -8,7 +8,8 @@ import torch
 from samples import backends
 from tsm.plugin.cells import Cell, get_cell
 from tsm.plugin.layers import Recurrent
-from tsm.plugin.layers.dropout import embedding_dropout, locked_dropout, weight_drop
+from tsm.plugin.layers.dropout import locked_dropout, weight_drop, word_mask
+from tsm.plugin.layers.embedding import scaled
 
 B, T, C, V = 4, 6, 50, 40
 P = 0.25
@@ -23,7 +24,8 @@ def test_locked_mask_is_the_same_at_every_step_and_differs_between_rows() -> Non
 
 def test_embedding_dropout_drops_whole_words_wherever_they_occur() -> None:
     tokens = torch.arange(V).repeat(2, 3)
-    y = embedding_dropout(torch.ones(2, 3 * V, C), tokens, V, P, training=True)
+    x = torch.ones(2, 3 * V, C)
+    y = scaled(x, tokens, word_mask(x, V, P, training=True))
     words = y.reshape(2, 3, V, C)
     assert torch.equal(words, words[:1, :1, :, :1].expand_as(words))
     assert set(y.unique().tolist()) == {0.0, torch.tensor(1 / (1 - P)).item()}
@@ -34,7 +36,7 @@ def test_no_dropout_is_the_identity(rate: float, training: bool) -> None:
     x = torch.randn(B, T, C)
     tokens = torch.zeros(B, T, dtype=torch.int64)
     assert torch.equal(locked_dropout(x, rate, training), x)
-    assert torch.equal(embedding_dropout(x, tokens, V, rate, training), x)
+    assert torch.equal(scaled(x, tokens, word_mask(x, V, rate, training)), x)
     assert torch.equal(weight_drop(x, rate, training), x)
 
 
