@@ -152,7 +152,12 @@ register(
         PTB,
         (PERPLEXITY,),
         seeds=3,
-        pairs=(("multi-timescale", "baseline"), ("fast", "baseline")),
+        pairs=(
+            ("multi-timescale", "baseline"),
+            ("fast", "baseline"),
+            ("multi-timescale-frozen", "baseline-frozen"),
+            ("fast-frozen", "sigmoid-frozen"),
+        ),
         figure="log_curves",
         smoke=SMOKE,
         worth=WORTH,
