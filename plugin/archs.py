@@ -107,6 +107,8 @@ PRESETS: dict[str, Settings] = {
     "lstm_lm_ptb": {**AWD_PTB, **FORGET_ONE},
     "fast_lstm_lm_ptb": AWD_PTB,
     "refine_lstm_lm_ptb": AWD_PTB,
+    # not in the papers; as many parameters as awd_lstm_lm_ptb
+    "plstm_lm_ptb": {**AWD_PTB, "decoder_hidden_size": 1352},
     # MTS section 3.1.2
     "lstm_tagger_dyck2": {**ONE_HOT, "decoder_hidden_size": 256},
     "mts_lstm_tagger_dyck2": {**ONE_HOT, "decoder_hidden_size": 256},

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...plugin.reproduce.data import DataRoom
-from ...plugin.reproduce.plan import plan_of, settings_of
 from ...plugin.reproduce.recipes.catalogue import experiments
+from ...plugin.reproduce.runs.plan import plan_of, settings_of
 from ...plugin.train.distributed import join_world
 from ...plugin.train.progress import Progress
 from ...plugin.train.run import start_trainer

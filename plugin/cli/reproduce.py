@@ -27,7 +27,7 @@ from ..command.flags import integer, load_plugins, make_parser, seeds, strictly
 
 if TYPE_CHECKING:
     from ..reproduce.recipe import Experiment
-    from ..reproduce.runner import Conditions, Outcome, Run
+    from ..reproduce.runs.runner import Conditions, Outcome, Run
 
 RESULTS, SMOKE = "results", "runs/smoke"
 
@@ -133,7 +133,7 @@ def select(chosen: list[Experiment], patterns: list[str] | None) -> list[Experim
 
 def conditions_of(args: argparse.Namespace) -> Conditions:
     from ..reproduce.data import BIN, DataRoom
-    from ..reproduce.runner import Conditions
+    from ..reproduce.runs.runner import Conditions
 
     results = args.results or Path(SMOKE if args.smoke else RESULTS)
     if args.smoke and results.resolve() == Path(RESULTS).resolve():
@@ -169,7 +169,7 @@ def seeds_of(args: argparse.Namespace) -> range | None:
 
 
 def run(args: argparse.Namespace, chosen: list[Experiment]) -> int:
-    from ..reproduce.workers import default_jobs, runs_of
+    from ..reproduce.runs.workers import default_jobs, runs_of
 
     conditions = conditions_of(args)
     runs = runs_of(chosen, seeds_of(args), not conditions.cpu)
@@ -180,9 +180,9 @@ def run(args: argparse.Namespace, chosen: list[Experiment]) -> int:
 
 def run_next(args: argparse.Namespace, chosen: list[Experiment]) -> int:
     """Performs the most valuable runs that fit into the budget, including their final measurements."""
-    from ..reproduce.schedule import MEASURING, schedule
+    from ..reproduce.runs.schedule import MEASURING, schedule
+    from ..reproduce.runs.workers import GPU_JOBS, default_jobs, divides_gpu
     from ..reproduce.store import Store
-    from ..reproduce.workers import GPU_JOBS, default_jobs, divides_gpu
 
     if args.budget is None or args.budget <= MEASURING:
         raise UsageError(f"next needs --budget MINUTES, more than {MEASURING:g}")
@@ -208,9 +208,9 @@ def run_next(args: argparse.Namespace, chosen: list[Experiment]) -> int:
 
 def run_all(shown: list[Experiment], runs: list[Run], conditions: Conditions, jobs: int) -> int:
     """Performs the runs and prints the tables of their experiments."""
+    from ..reproduce.runs.workers import perform_all
     from ..reproduce.store import Store
     from ..reproduce.tables import screen
-    from ..reproduce.workers import perform_all
 
     report = Report(len(runs))
     whole = perform_all(runs, conditions, jobs, report.ended, report.say)

@@ -169,10 +169,10 @@ def _against_first(experiment: Experiment, runs: Runs) -> Points:
 
 
 def _lengths(experiment: Experiment, runs: Runs) -> Points:
-    """Generalisation: accuracy over T."""
-    at = [float(metric.label.removeprefix("T = ")) for metric in experiment.metrics]
+    """The metrics whose keys end with a length (`accuracy_at_200`), over the lengths."""
+    ends = [metric.key.rpartition("_")[2] for metric in experiment.metrics]
     return {
-        label: [(at[int(i)], value) for i, value in points]
+        label: [(float(ends[int(i)]), value) for i, value in points if ends[int(i)].isdigit()]
         for label, points in _metrics(experiment, runs).items()
     }
 
@@ -218,6 +218,15 @@ DRAWINGS.register("curves")(Drawing(_curves, "updates (first seed)", ""))
 DRAWINGS.register("log_curves")(Drawing(_curves, "updates (first seed)", "", ylog=True))
 DRAWINGS.register("generalisation")(
     Drawing(_lengths, "T of the test sequences", "accuracy, %", xlog=True, marker="o")
+)
+DRAWINGS.register("windows")(
+    Drawing(
+        _lengths,
+        "characters read since the state was 0",
+        "bits per character",
+        xlog=True,
+        marker="o",
+    )
 )
 DRAWINGS.register("by_length")(
     Drawing(

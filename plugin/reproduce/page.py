@@ -56,7 +56,7 @@ BEYOND = """# Beyond the papers
 
 `tsm-reproduce page` writes this page, like [results.md](results.md); do not edit it. It covers questions that
 the papers do not ask, studied with models of equal size and at least three seeds. Each hypothesis was written
-into its recipe (`plugin/reproduce/recipes/beyond.py`) before the first run. Negative answers are kept.
+into its recipe (the folder `plugin/reproduce/recipes`) before the first run. Negative answers are kept.
 """
 
 

@@ -21,8 +21,8 @@ _FIRST = re.compile(r"\d+")
 
 @dataclass(frozen=True)
 class Quantity:
-    """detail: the name of an analysis (findings.py) or of a measure; empty for the metrics of a run. value:
-    computes the quantity from its numbers, or None if they do not contain it."""
+    """detail: the name of a measure with details; empty for the metrics of a run. value: computes the quantity
+    from its numbers, or None if they do not contain it."""
 
     detail: str
     label: str

@@ -49,13 +49,13 @@ class Variant:
     twice       another variant of the same home: this one gets at most twice its updates
     continues   a variant with the same settings, whose runs may end earlier: this one starts from its
                 checkpoint, if there is one
-    measures    measurements at the end of training (measures.py)
+    measures    measurements at the end of training (the folder measures)
     published   metric key -> number, or words if the paper only has a curve
     spread      metric key -> the deviation or error that the paper gives with its number
     shortened   remark in its row: how the data is smaller than the paper's
     hindered    remark in its row: why it has not been run
     bf16        matrix products in bfloat16 if there is a GPU
-    program     "train", or the name of a computation without training (programs.py)
+    program     "train", or the name of a computation without training (runs/programs.py)
     alone       no other run at the same time, because its time is measured
     """
 
@@ -90,7 +90,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Worth:
-    """The value of a run to `tsm-reproduce next` (schedule.py).
+    """The value of a run to `tsm-reproduce next` (runs/schedule.py).
 
     rank     1 comes first; 0: runs only if a command names it
     minutes  duration of one run on an H200, to its end or to `enough`; existing summaries take precedence
@@ -166,6 +166,8 @@ ELSEWHERE = (50, 100, 200, 300, 400, 500, 750, 1000, 1500, 2000)
 """The lengths T of the copy task at which generalisation is tested."""
 RATES = (4, 2, 0.5)
 """Sampling rates at which waves are tested, as multiples of the rate in training."""
+WINDOWS = (100, 1_000, 10_000, 100_000, 1_000_000)
+"""Lengths of the windows in which a text is scored, in tokens."""
 EXPERIMENTS: Registry[Experiment] = Registry("experiment")
 
 

@@ -10,7 +10,7 @@ import pytest
 from tsm.plugin.cli.reproduce import main
 from tsm.plugin.reproduce.data import DataRoom
 from tsm.plugin.reproduce.recipe import Variant
-from tsm.plugin.reproduce.runner import Conditions, Run
+from tsm.plugin.reproduce.runs.runner import Conditions, Run
 from tsm.plugin.reproduce.store import Store
 
 # A copy task that takes a few milliseconds, long enough to be stopped in the middle.

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from tsm.plugin.reproduce import origin
-from tsm.plugin.reproduce.findings import ANALYSES, MOST, kept
-from tsm.plugin.reproduce.measures import MEASURES
-from tsm.plugin.reproduce.runner import flags_of, perform
+from tsm.plugin.reproduce.measures.analyses import ANALYSES, MOST, kept
+from tsm.plugin.reproduce.measures.catalogue import MEASURES
+from tsm.plugin.reproduce.runs import origin
+from tsm.plugin.reproduce.runs.runner import flags_of, perform
 from tsm.plugin.reproduce.store import FORMAT, OLDER
 
 

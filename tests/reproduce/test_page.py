@@ -17,7 +17,7 @@ from tsm.plugin.reproduce.paired import mean_and_error
 from tsm.plugin.reproduce.recipe import EXPERIMENTS, Experiment, Metric
 from tsm.plugin.reproduce.recipes.catalogue import experiments
 from tsm.plugin.reproduce.rows import difference, far_apart, row_of
-from tsm.plugin.reproduce.runner import perform
+from tsm.plugin.reproduce.runs.runner import perform
 from tsm.plugin.reproduce.store import Store
 from tsm.plugin.reproduce.tables import markdown, screen
 

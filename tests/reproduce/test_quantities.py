@@ -13,7 +13,7 @@ from tsm.plugin.analysis.routing import Routing
 from tsm.plugin.analysis.timescale_fit import TimescaleFit
 from tsm.plugin.analysis.unit_ablation import UnitAblation
 from tsm.plugin.reproduce.claims import FAILS, HOLDS, OPEN, Ahead, Between, Judged
-from tsm.plugin.reproduce.findings import ANALYSES
+from tsm.plugin.reproduce.measures.analyses import ANALYSES
 from tsm.plugin.reproduce.quantities import (
     ABLATION,
     EXPONENT,

@@ -9,10 +9,10 @@ import pytest
 from tsm.plugin.archs import list_architectures
 from tsm.plugin.data.build.sources import DATASETS
 from tsm.plugin.reproduce.figures import DRAWINGS
-from tsm.plugin.reproduce.measures import MEASURES
-from tsm.plugin.reproduce.plan import plan_of, settings_of
+from tsm.plugin.reproduce.measures.catalogue import MEASURES
 from tsm.plugin.reproduce.recipe import EXPERIMENTS, Experiment, Metric, Variant, register
 from tsm.plugin.reproduce.recipes.catalogue import ORDER, experiments
+from tsm.plugin.reproduce.runs.plan import plan_of, settings_of
 
 ALL = experiments()
 by_name = pytest.mark.parametrize("experiment", ALL, ids=[e.name for e in ALL])

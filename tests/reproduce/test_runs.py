@@ -14,15 +14,15 @@ import pytest
 import torch
 
 from training.conftest import assert_same, without_time
-from tsm.plugin.reproduce import machine, workers
 from tsm.plugin.reproduce.data import DataRoom
-from tsm.plugin.reproduce.halt import Halt
 from tsm.plugin.reproduce.history import History, first_update, plain, thinned
-from tsm.plugin.reproduce.machine import PERCENTAGE, hardware
 from tsm.plugin.reproduce.recipe import Experiment, Metric
 from tsm.plugin.reproduce.recipes.catalogue import experiments
-from tsm.plugin.reproduce.runner import finished, limits, perform
-from tsm.plugin.reproduce.workers import (
+from tsm.plugin.reproduce.runs import machine, workers
+from tsm.plugin.reproduce.runs.halt import Halt
+from tsm.plugin.reproduce.runs.machine import PERCENTAGE, hardware
+from tsm.plugin.reproduce.runs.runner import finished, limits, perform
+from tsm.plugin.reproduce.runs.workers import (
     Queue,
     _start_worker,
     hindrance,
@@ -448,7 +448,7 @@ def test_half_a_line_of_a_killed_run_is_dropped(tmp_path):
 
 def test_details_may_be_infinite(room, monkeypatch):
     found = ({}, {"rows": [{"ppl": float("inf")}, {"ppl": float("nan")}]})
-    monkeypatch.setattr("tsm.plugin.reproduce.runner.measure", lambda names, subject: found)
+    monkeypatch.setattr("tsm.plugin.reproduce.runs.runner.measure", lambda names, subject: found)
     run = room.run()
     assert perform(run, room.conditions(epochs=1), say=quiet).status == "stopped"
     assert room.store.read(run.variant, 1).details == {"rows": [{"ppl": None}, {"ppl": None}]}

@@ -9,8 +9,8 @@ import pytest
 from tsm.plugin.reproduce.data import DataRoom
 from tsm.plugin.reproduce.recipe import EXPERIMENTS, Worth
 from tsm.plugin.reproduce.recipes.catalogue import experiments
-from tsm.plugin.reproduce.runner import Run, finished, flags_of, perform
-from tsm.plugin.reproduce.schedule import (
+from tsm.plugin.reproduce.runs.runner import Run, finished, flags_of, perform
+from tsm.plugin.reproduce.runs.schedule import (
     MEASURING,
     Item,
     Schedule,

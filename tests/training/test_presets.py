@@ -11,8 +11,8 @@ import torch
 
 from tsm.plugin.cli._train_presets import RECIPES, as_words
 from tsm.plugin.cli.train import choose, main, parse
-from tsm.plugin.reproduce.plan import plan_of
 from tsm.plugin.reproduce.recipes.catalogue import EXPERIMENTS
+from tsm.plugin.reproduce.runs.plan import plan_of
 from tsm.plugin.train.plan import CONFIG, Plan, as_flags, write_config
 
 from .conftest import TINY

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from ...registry import unknown
 from ..recipe import EXPERIMENTS, Experiment
-from . import beyond, characters, copying, dynamics, images, reviews, sequences, words  # noqa: F401
+from . import (  # noqa: F401
+    beyond,
+    beyond_text,
+    characters,
+    copying,
+    dynamics,
+    images,
+    reviews,
+    sequences,
+    words,
+)
 
 ORDER = (
     "imdb",
@@ -36,6 +46,9 @@ ORDER = (
     "toy",
     "sampling-rate",
     "reset-gate",
+    "power-law-words",
+    "timescales-wikitext-2",
+    "text-windows",
 )
 
 

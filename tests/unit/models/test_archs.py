@@ -96,6 +96,7 @@ def test_all_names_that_people_rely_on_are_there() -> None:
         ("plstm_classifier_imdb", {"vocab_size": 25_002, "num_classes": 2}, 118_274),
         ("awd_lstm_lm_ptb", {"vocab_size": 10_000}, 24_210_800),
         ("mts_lstm_lm_ptb", {"vocab_size": 10_000}, 24_210_800),
+        ("plstm_lm_ptb", {"vocab_size": 10_000}, 24_198_352),
         ("awd_lstm_lm_wt2", {"vocab_size": 33_278}, 33_545_278),
     ],
 )

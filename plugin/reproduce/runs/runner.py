@@ -7,24 +7,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..common.atomic import write_bytes
-from ..train.checkpoint import load_weights, read_checkpoint
-from ..train.distributed import World, join_world
-from ..train.loop import NotFinite, Trainer
-from ..train.plan import Plan
-from ..train.progress import Progress
-from ..train.run import backend, start_trainer
-from ..train.saver import BEST, LAST
-from . import findings, rates  # noqa: F401  (rates registers measures)
-from .data import DataRoom, NoData
+from ...common.atomic import write_bytes
+from ...train.checkpoint import load_weights, read_checkpoint
+from ...train.distributed import World, join_world
+from ...train.loop import NotFinite, Trainer
+from ...train.plan import Plan
+from ...train.progress import Progress
+from ...train.run import backend, start_trainer
+from ...train.saver import BEST, LAST
+from ..data import DataRoom, NoData
+from ..history import History
+from ..measures.analyses import ANALYSES
+from ..measures.catalogue import Found, Subject, measure
+from ..recipe import Variant
+from ..store import DIVERGED, Store, Summary
 from .halt import Halt, goal_of
-from .history import History
 from .machine import check_part
-from .measures import Found, Subject, measure
 from .origin import origin
 from .plan import plan_of
-from .recipe import Variant
-from .store import DIVERGED, Store, Summary
 from .summaries import compute, summarise
 
 Say = Callable[[str], None]
@@ -83,7 +83,7 @@ def finished(run: Run, store: Store) -> bool:
 
 def lacks_analyses(variant: Variant, summary: Summary) -> bool:
     """Whether the run is older than the analyses among its variant's measures: it has to be run again."""
-    wanted = set(variant.measures) & set(findings.ANALYSES)
+    wanted = set(variant.measures) & set(ANALYSES)
     return bool(wanted) and not summary.origin and not wanted & set(summary.details)
 
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from .claims import SEEDS
-from .data import DataRoom, NoData
-from .paired import mean_and_error
-from .recipe import EXPERIMENTS, Experiment, Worth
+from ..claims import SEEDS
+from ..data import DataRoom, NoData
+from ..paired import mean_and_error
+from ..recipe import EXPERIMENTS, Experiment, Worth
+from ..store import Store, Summary
 from .runner import Run, finished, lacks_analyses, reference_of
-from .store import Store, Summary
 from .workers import runs_of
 
 LATER = 5  # added to the rank of seeds that the rules for verdicts do not need

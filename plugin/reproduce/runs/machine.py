@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from ... import __version__
-from ..common.processor import processor
+from .... import __version__
+from ...common.processor import processor
 
 PERCENTAGE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 """Environment variable: the part of the GPU that a process gets under MPS."""

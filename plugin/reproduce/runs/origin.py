@@ -10,7 +10,7 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from ..data.staged_folder import META, SUMS
+from ...data.staged_folder import META, SUMS
 
 VARIABLE = "TSM_COMMIT"  # environment variable: the commit of sources without a git history
 DIGITS = 16  # digits of the hash of the data
@@ -30,7 +30,7 @@ def commit() -> str:
     """The commit of the sources, with + if they have been changed since; "" if unknown."""
     if named := os.environ.get(VARIABLE):
         return named
-    root = Path(__file__).resolve().parents[2]
+    root = Path(__file__).resolve().parents[3]
     if shutil.which("git") is None or not (root / ".git").exists():
         return ""
     known = _git(root, "rev-parse", "HEAD")

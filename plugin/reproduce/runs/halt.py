@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ..train.settings import LoopConfig
-from ..train.signals import StopRequest
+from ...train.settings import LoopConfig
+from ...train.signals import StopRequest
 
 
 class Goal(NamedTuple):

@@ -1,4 +1,4 @@
-"""A measure for waves: tests at sampling rates other than the one used in training, with and without the true
+"""Waves: tests at sampling rates other than the one used in training, with and without the true
 time steps."""
 
 from __future__ import annotations
@@ -7,10 +7,10 @@ import dataclasses
 
 import torch
 
-from ..tasks.base import Batch
-from ..tasks.frequency import FrequencyTask
-from .measures import MEASURES, Found, Subject, evaluate_on
-from .recipe import RATES
+from ...tasks.base import Batch
+from ...tasks.frequency import FrequencyTask
+from ..recipe import RATES
+from .base import MEASURES, Found, Subject, evaluate_on
 
 
 class WithoutClock(FrequencyTask):

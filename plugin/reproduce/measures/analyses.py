@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..analysis.catalogue import get_analysis
-from ..analysis.probes.subject import Subject as Analysed
-from ..trained import open_trained
-from .measures import MEASURES, Found, Subject
+from ...analysis.catalogue import get_analysis
+from ...analysis.probes.subject import Subject as Analysed
+from ...trained import open_trained
+from .base import MEASURES, Found, Subject
 
 ANALYSES = (
     "learned-p",

@@ -20,13 +20,13 @@ from typing import Any
 
 import torch
 
-from ..train.signals import StopRequest
-from ..user_dir import import_user_dir, load_entry_points
-from .data import NoData
+from ...train.signals import StopRequest
+from ...user_dir import import_user_dir, load_entry_points
+from ..data import NoData
+from ..recipe import Experiment
+from ..store import Store
 from .machine import PERCENTAGE
-from .recipe import Experiment
 from .runner import Conditions, Outcome, Run, Say, finished, perform
-from .store import Store
 
 Done = Callable[[Run, Outcome], None]
 GPU_JOBS = 4

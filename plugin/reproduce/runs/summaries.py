@@ -8,16 +8,16 @@ from typing import Any
 
 import torch
 
-from ..models import count_parameters
-from ..train.loop import Trainer
-from ..train.run import backend
-from .history import History, plain, thinned
+from ...models import count_parameters
+from ...train.loop import Trainer
+from ...train.run import backend
+from ..history import History, plain, thinned
+from ..measures.base import Found
+from ..recipe import Variant
+from ..store import Summary
 from .machine import hardware, versions
-from .measures import Found
 from .origin import origin
 from .programs import PROGRAMS
-from .recipe import Variant
-from .store import Summary
 
 # Settings of the loop that affect the result; the others only affect logs and files.
 LOOP = ("seed", "clip_norm", "alpha", "beta", "update_freq", "bf16", "best_checkpoint_metric")

@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from ..registry import unknown
-from ..train.plan import Plan, make_plan, setting_classes
-from .recipe import Variant
+from ...registry import unknown
+from ...train.plan import Plan, make_plan, setting_classes
+from ..recipe import Variant
 
 # Runs need no reports, and no checkpoints other than the best and the last.
 QUIET = {"log_format": "none", "epoch_checkpoints": False, "hold_checkpoints_seconds": 30.0}

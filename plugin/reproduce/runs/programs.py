@@ -9,11 +9,11 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..data.data_dir import DataDir
-from ..evaluation.n_gram import n_gram_bits
-from ..registry import Registry
-from ..tasks.toy import rate_exponent, toy_curves
-from .measures import Found
+from ...data.data_dir import DataDir
+from ...evaluation.n_gram import n_gram_bits
+from ...registry import Registry
+from ...tasks.toy import rate_exponent, toy_curves
+from ..measures.base import Found
 
 PROGRAMS: Registry[Callable[[str, Mapping[str, Any], str], Found]] = Registry("program")
 

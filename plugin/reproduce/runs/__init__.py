@@ -1,0 +1,1 @@
+"""Runs of variants: planned, performed, continued and summarised."""
