@@ -275,7 +275,7 @@ def show_list(args: argparse.Namespace, chosen: list[Experiment]) -> int:
 
 
 def write_page(args: argparse.Namespace) -> int:
-    from ..reproduce.figures import draw
+    from ..reproduce.figures import draw, drawable
     from ..reproduce.page import write_pages
     from ..reproduce.recipes.catalogue import experiments
     from ..reproduce.store import Store
@@ -286,9 +286,8 @@ def write_page(args: argparse.Namespace) -> int:
     for path in write_pages(store, args.docs, experiments()):
         print(path)
     for experiment in [] if args.no_figures else experiments():
-        drawn = draw(experiment, store, args.docs / "img")
-        if drawn is not None:
-            print(drawn)
+        for kind in drawable(experiment, store):
+            print(draw(experiment, kind, store, args.docs / "img"))
     return 0
 
 

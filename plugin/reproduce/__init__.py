@@ -2,5 +2,5 @@
 
 From the bottom up: recipe, store (a summary), data, stand_in,
 plan, halt, history < measures, programs < runner (one run) < workers (many); rows (published and measured
-values) < figures, page.
+values) < drawings, figures, page.
 """

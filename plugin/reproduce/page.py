@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..common.atomic import write_bytes
 from .claims import SEEDS, claims_table
-from .figures import drawable, figure_name
+from .figures import drawable, figure_name, title
 from .paired import ALIKE
 from .recipe import Experiment
 from .rows import counts_of
@@ -105,8 +105,8 @@ def section(experiment: Experiment, store: Store) -> list[str]:
     found = differences(experiment, store)
     if found:
         lines += ["", *(f"- {text}" for text in found)]
-    if drawable(experiment, store):
-        lines += ["", f"![{experiment.title}](img/{figure_name(experiment)})"]
+    for kind in drawable(experiment, store):
+        lines += ["", f"![{title(experiment, kind)}](img/{figure_name(experiment, kind)})"]
     for note in experiment.notes:
         lines += ["", note]
     return lines

@@ -120,7 +120,7 @@ class Experiment:
     metrics  the columns, the most important first
     pairs    variants (a, b) whose difference a - b over common seeds is shown
     notes    remarks for the page, in Markdown
-    figure   the name of a drawing (figures.py), or empty
+    figures  names of drawings (drawings.py)
     smoke    settings that make every variant tiny
     worth    patterns of variant names -> worth of their runs; the first match counts
     page     the page that shows it: "results", or "beyond" for our own questions
@@ -136,7 +136,7 @@ class Experiment:
     seeds: int = 1
     pairs: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
-    figure: str = ""
+    figures: tuple[str, ...] = ()
     smoke: Mapping[str, Any] = field(default_factory=dict)
     worth: Mapping[str, Worth] = field(default_factory=dict)
     page: str = "results"

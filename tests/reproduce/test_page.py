@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tsm.plugin.reproduce.figures import DRAWINGS, draw, drawable, figure_name, stamp
+from tsm.plugin.reproduce.drawings import DRAWINGS
+from tsm.plugin.reproduce.figures import draw, drawable, figure_name, stamp
 from tsm.plugin.reproduce.page import beyond, page, section
 from tsm.plugin.reproduce.paired import mean_and_error
 from tsm.plugin.reproduce.recipe import EXPERIMENTS, Experiment, Metric
@@ -23,6 +24,7 @@ from tsm.plugin.reproduce.tables import markdown, screen
 
 ROOT = Path(__file__).parents[2]
 COMMITTED = Store(ROOT / "results")
+FIGURES = [(e, kind) for e in experiments() for kind in drawable(e, COMMITTED)]
 
 
 def test_the_page_is_up_to_date():
@@ -48,7 +50,7 @@ def test_an_experiment_is_on_one_page_and_what_no_paper_asks_has_a_hypothesis():
 
 
 def test_every_figure_is_there_and_none_is_left_over():
-    wanted = {figure_name(e) for e in experiments() if drawable(e, COMMITTED)}
+    wanted = {figure_name(e, kind) for e, kind in FIGURES}
     assert {path.name for path in (ROOT / "docs" / "img").glob("results_*.png")} == wanted
 
 
@@ -64,11 +66,12 @@ def text_chunks(path: Path) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("name", [e.name for e in experiments() if drawable(e, COMMITTED)])
-def test_no_figure_is_stale(name):
-    experiment = EXPERIMENTS.get(name)
-    found = text_chunks(ROOT / "docs" / "img" / figure_name(experiment))
-    assert found["Description"] == stamp(experiment, COMMITTED), "stale: tsm-reproduce page"
+@pytest.mark.parametrize(
+    "experiment, kind", FIGURES, ids=[f"{e.name}-{kind}" for e, kind in FIGURES]
+)
+def test_no_figure_is_stale(experiment, kind):
+    found = text_chunks(ROOT / "docs" / "img" / figure_name(experiment, kind))
+    assert found["Description"] == stamp(experiment, kind, COMMITTED), "stale: tsm-reproduce page"
 
 
 def test_every_committed_summary_is_of_a_recipe():
@@ -114,7 +117,7 @@ def measured(room):
         seeds=3,
         pairs=(("plstm-5", "other"),),
         notes=("A note.",),
-        figure="curves",
+        figures=("curves",),
     )
 
 
@@ -185,7 +188,7 @@ def test_section_and_screen(measured, room):
     table = markdown(measured, room.store)
     assert all(line in text for line in table) and len(table) == 4
     assert len({line.count("|") for line in table}) == 1
-    assert "A note." in text and f"img/{figure_name(measured)}" in text
+    assert "A note." in text and f"img/{figure_name(measured, measured.figures[0])}" in text
     assert "plstm-5 - other" in text and "plstm-5 - other" in screen(measured, room.store)
 
 
@@ -218,20 +221,21 @@ def test_mean_and_error():
 
 
 def test_a_figure_is_drawn(measured, room, tmp_path):
-    path = draw(measured, room.store, tmp_path)
-    assert path is not None and path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
-    before = stamp(measured, room.store)
+    (kind,) = drawable(measured, room.store)
+    path = draw(measured, kind, room.store, tmp_path)
+    assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    before = stamp(measured, kind, room.store)
     assert text_chunks(path)["Description"] == before
     room.store.path(measured.variants[1], 1).unlink()
-    assert stamp(measured, room.store) != before
+    assert stamp(measured, kind, room.store) != before
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", DRAWINGS.names())
 def test_every_kind_of_figure(kind, command, tmp_path):
-    experiment = next(EXPERIMENTS.get(n) for n in EXPERIMENTS if EXPERIMENTS.get(n).figure == kind)
+    experiment = next(EXPERIMENTS.get(n) for n in EXPERIMENTS if kind in EXPERIMENTS.get(n).figures)
     few = dataclasses.replace(experiment, variants=experiment.variants[:1], pairs=())
     code, printed = command(few.name, "--smoke", "--cpu", "--variants", few.variants[0].name)
     assert code == 0, printed
-    path = draw(few, Store(tmp_path / "results"), tmp_path)
-    assert path is not None and path.stat().st_size > 5_000
+    path = draw(experiment, kind, Store(tmp_path / "results"), tmp_path)
+    assert path.stat().st_size > 5_000

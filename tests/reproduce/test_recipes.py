@@ -8,7 +8,7 @@ import pytest
 
 from tsm.plugin.archs import list_architectures
 from tsm.plugin.data.build.sources import DATASETS
-from tsm.plugin.reproduce.figures import DRAWINGS
+from tsm.plugin.reproduce.drawings import DRAWINGS
 from tsm.plugin.reproduce.measures.catalogue import MEASURES
 from tsm.plugin.reproduce.recipe import EXPERIMENTS, Experiment, Metric, Variant, register
 from tsm.plugin.reproduce.recipes.catalogue import ORDER, experiments
@@ -41,7 +41,7 @@ def test_the_trainer_takes_it(experiment):
 
 @by_name
 def test_names_are_known(experiment):
-    assert not experiment.figure or experiment.figure in DRAWINGS
+    assert all(kind in DRAWINGS for kind in experiment.figures)
     keys = {metric.key for metric in experiment.metrics}
     for variant in experiment.variants:
         assert all(name in MEASURES for name in variant.measures)

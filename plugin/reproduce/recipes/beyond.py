@@ -113,6 +113,7 @@ register(
         pairs=tuple(
             (f"{kind}-{length}", f"plstm-{length}") for length in (200, 500) for kind in RESETS
         ),
+        figures=("exponents",),
         smoke=SMOKE,
         worth={"*-200": Worth(4, 2), "*-500": Worth(5, 4)},
         page=PAGE,

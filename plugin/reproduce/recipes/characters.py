@@ -146,7 +146,7 @@ register(
         (BITS, CARRIED),
         seeds=5,
         pairs=tuple((plstm.name, lstm.name) for lstm, plstm in PTB_VARIANTS),
-        figure="curves",
+        figures=("curves",),
         smoke=SMOKE,
         worth={"*": Worth(5, 1.2, parts=1)},
         notes=(
@@ -175,7 +175,7 @@ register(
         tuple(variant for row in TUNED for variant in row) + WHY + (N_GRAM,),
         (BITS, CARRIED),
         pairs=tuple((plstm.name, lstm.name) for lstm, plstm in TUNED),
-        figure="curves",
+        figures=("curves",),
         smoke=SMOKE,
         worth={"6-gram": Worth(1, 0.5), "*": Worth(3, 1.2, parts=1)},
         notes=(
@@ -228,7 +228,7 @@ register(
         (BITS,),
         seeds=1,
         pairs=(("plstm", "lstm"),),
-        figure="curves",
+        figures=("curves",),
         smoke={**SMOKE, "validate_interval_updates": 0},
         worth={"*": Worth(9, 4, parts=1)},
     )

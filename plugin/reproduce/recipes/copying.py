@@ -144,7 +144,8 @@ register(
         pairs=tuple((v.name, v.name.removesuffix("-float32")) for v in FLOAT32),
         worth={
             "nru-*": Worth(8, 30),
-            "plstm-1000": Worth(6, 12),
+            "plstm-1000": Worth(2, 12),
+            "chrono_lstm-1000": Worth(2, 12, enough=290),
             "*-1000": Worth(6, 18),
             "*-200-float32": Worth(1, 3),
             "*-500-float32": Worth(3, 14),
@@ -153,7 +154,7 @@ register(
             "*-200": Worth(1, 2),
             "*-500": Worth(4, 6),
         },
-        figure="curves",
+        figures=("curves", "ablation", "exponents"),
         smoke=SMOKE,
         notes=(
             "`sigmoid` is FG's baseline, an LSTM whose forget gates start at sigmoid(1). `lstm` starts as in "
@@ -189,7 +190,7 @@ register(
         ),
         (ACCURACY, *REACHED),
         seeds=3,
-        figure="curves",
+        figures=("curves",),
         smoke={**SMOKE, "copy_length_max": 9},
         worth={"*-500": Worth(6, 8), "*": Worth(7, 16)},
     )
@@ -204,7 +205,7 @@ register(
         tuple(v for v in FIXED if not v.name.endswith("-1000")),
         tuple(Metric(f"accuracy_at_{T}", f"T = {T}", 100, 1) for T in ELSEWHERE),
         seeds=3,
-        figure="generalisation",
+        figures=("generalisation",),
         smoke=SMOKE,
     )
 )
@@ -237,7 +238,7 @@ register(
             }.items()
         ),
         (ACCURACY, *REACHED),
-        figure="curves",
+        figures=("curves",),
         smoke=SMOKE,
         worth={"*": Worth(3, 2, enough=100)},
         notes=("The paper does not give its values of p; these are our choice.",),

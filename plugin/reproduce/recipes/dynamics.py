@@ -29,7 +29,7 @@ register(
             Metric("flow_slope", "slope, flow", 1, 3),
             Metric("log10_rest", "log10 (1 - f) at the end", 1, 2),
         ),
-        figure="toy",
+        figures=("toy",),
         smoke={"steps": 300},
     )
 )

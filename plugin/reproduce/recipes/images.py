@@ -135,7 +135,7 @@ for task, title in NAMES.items():
             (ACCURACY,),
             seeds=3,
             pairs=tuple((f"plstm-{units}", f"lstm-{units}") for units in PL[task]),
-            figure="curves",
+            figures=("curves",),
             smoke=SMOKE,
             worth={
                 "*-256": Worth(2 if task == "psmnist" else 5, 3.1, parts=4, enough=50),
@@ -154,7 +154,7 @@ for task, title in NAMES.items():
             (ACCURACY,),
             seeds=3,
             pairs=(("fast_lstm", "sigmoid"),),
-            figure="curves",
+            figures=("curves",),
             smoke=SMOKE,
             # With this recipe sigmoid stays two points below the paper's number; so first other settings.
             worth={
@@ -177,7 +177,7 @@ register(
         (ACCURACY,),
         seeds=3,
         pairs=(("fast_lstm", "sigmoid"),),
-        figure="curves",
+        figures=("curves",),
         smoke=SMOKE,
         worth={"nru": Worth(9, 30, parts=1), "*": Worth(8, 12, parts=2)},
         notes=("A step has the three colours of a pixel, as in Gu et al. 2020.",),
@@ -204,7 +204,7 @@ register(
         (ACCURACY,),
         seeds=3,
         pairs=(("fast_lstm", "sigmoid"),),
-        figure="curves",
+        figures=("curves",),
         smoke=SMOKE,
         worth={
             "nru": Worth(3, 7, enough=30),
@@ -232,7 +232,7 @@ register(
             for name, more in SETTINGS.items()
         ),
         (ACCURACY,),
-        figure="curves",
+        figures=("curves",),
         smoke=SMOKE,
         worth={"*": Worth(4, 3.1, parts=2, enough=30)},
         notes=(

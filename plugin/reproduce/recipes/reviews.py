@@ -71,7 +71,7 @@ register(
             for reading in READINGS
             for other in ("lstm", "chrono_lstm")
         ),
-        figure="by_length",
+        figures=("by_length",),
         smoke={"decoder_hidden_size": 8, "batch_size": 8, "max_length": 12},
         worth={"*": Worth(5, 1.2)},
         notes=(

@@ -56,7 +56,7 @@ register(
         ),
         seeds=20,
         pairs=(("multi-timescale", "baseline"),),
-        figure="by_reach",
+        figures=("by_reach",),
         smoke={
             "decoder_hidden_size": 8,
             "batch_size": 16,
@@ -118,7 +118,7 @@ register(
             Metric("test_right", "off by less than .04, %", 100, 1),
         ),
         seeds=3,
-        figure="curves",
+        figures=("curves",),
         smoke={
             "decoder_hidden_size": 8,
             "batch_size": 8,
@@ -237,7 +237,7 @@ register(
         (Metric("test_accuracy", "test accuracy, %", 100, 2),),
         seeds=5,
         pairs=(("plstm-async", "lstm-async"), ("plstm-async", "chrono_lstm-async")),
-        figure="curves",
+        figures=("curves",),
         smoke={
             "decoder_hidden_size": 8,
             "batch_size": 8,

@@ -158,7 +158,7 @@ register(
             ("multi-timescale-frozen", "baseline-frozen"),
             ("fast-frozen", "sigmoid-frozen"),
         ),
-        figure="log_curves",
+        figures=("log_curves", "timescale_fit", "routing"),
         smoke=SMOKE,
         worth=WORTH,
         notes=(NOTE, PLATEAU),
@@ -173,7 +173,7 @@ register(
         "epochs, so this run is not one of them; it continues the one with the same seed.",
         (WHOLE,),
         (PERPLEXITY, *BINS),
-        figure="log_curves",
+        figures=("log_curves",),
         smoke=SMOKE,
         worth={"*": Worth(3, 19, parts=1)},  # 23.5 minutes if it has to start from the beginning
     )
@@ -187,7 +187,7 @@ register(
         WIKITEXT,
         (PERPLEXITY,),
         pairs=(("multi-timescale", "baseline"),),
-        figure="log_curves",
+        figures=("log_curves",),
         smoke=SMOKE,
         worth={"*": Worth(6, 6, parts=1, enough=95)},
         notes=(NOTE,),
@@ -219,7 +219,7 @@ register(
         (*(v for v in PTB if v.name == "baseline"), MARKOV),
         (PERPLEXITY,),
         seeds=3,
-        figure="log_curves",
+        figures=("log_curves", "timescale_fit"),
         smoke=SMOKE,
         worth={"*": Worth(3, 4.5, parts=1, enough=95)},
     )
@@ -234,7 +234,7 @@ register(
         PTB,
         (*BINS, PERPLEXITY),
         seeds=3,
-        figure="bins",
+        figures=("bins",),
         smoke=SMOKE,
         notes=(OTHER_BINS,),
     )

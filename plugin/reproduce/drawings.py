@@ -1,0 +1,280 @@
+"""What the figures of the pages show: points computed from the summaries alone. `experiment.figures` names
+drawings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..registry import Registry
+from .paired import mean_and_error
+from .recipe import Experiment, Variant
+from .store import Summary
+
+Runs = Sequence[tuple[Variant, list[Summary]]]
+Points = dict[str, list[tuple[float, float]]]  # "model, condition" -> (x, y)
+
+
+class Drawing:
+    """The source of a figure's points, and its axis labels. about: what it shows, if not the first metric of
+    the table."""
+
+    def __init__(
+        self,
+        collect: Callable[[Experiment, Runs], Points],
+        x: str,
+        y: str,
+        about: str = "",
+        **look: Any,
+    ):
+        self.collect, self.x, self.y, self.about, self.look = collect, x, y, about, look
+
+
+DRAWINGS: Registry[Drawing] = Registry("figure")
+
+
+def split_label(label: str) -> tuple[str, str]:
+    """ "plstm, length 150, state reset" -> plstm, a line of the panel "length 150, state reset" """
+    kind, _, condition = label.partition(", ")
+    return kind, condition
+
+
+# First metric of a table -> its name in validations and its axis label.
+VALIDATED = {
+    "test_accuracy": ("accuracy", "accuracy"),
+    "test_bpc": ("bpc", "bits per character"),
+    "test_ppl": ("ppl", "perplexity"),
+    "test_loss": ("loss", "squared error"),
+}
+
+
+def _curves(experiment: Experiment, runs: Runs) -> Points:
+    """The validation curve of every variant's first seed."""
+    key = VALIDATED[experiment.metrics[0].key][0]
+    return {
+        variant.label: [
+            (row["update"], row[key]) for row in found[0].history if row.get(key) is not None
+        ]
+        for variant, found in runs
+        if found
+    }
+
+
+def _metrics(experiment: Experiment, runs: Runs) -> Points:
+    """The metrics of the table from left to right, one line per variant: means over seeds."""
+    lines: Points = {}
+    for variant, found in runs:
+        points = []
+        for i, metric in enumerate(experiment.metrics):
+            values = [r.metrics[metric.key] for r in found if metric.key in r.metrics]
+            if values:
+                points.append((float(i), mean_and_error(values)[0] * metric.scale))
+        lines[variant.label] = points
+    return lines
+
+
+def _against_first(experiment: Experiment, runs: Runs) -> Points:
+    """Like `_metrics`, but as the difference in percent from the first variant that was run, since the values
+    of different bins differ by factors of hundreds."""
+    lines = {label: points for label, points in _metrics(experiment, runs).items() if points}
+    first = dict(next(iter(lines.values()), ()))
+    return {
+        label: [(i, 100 * (value / first[i] - 1)) for i, value in points if i in first]
+        for label, points in lines.items()
+    }
+
+
+def _lengths(experiment: Experiment, runs: Runs) -> Points:
+    """The metrics whose keys end with a length (`accuracy_at_200`), over the lengths."""
+    ends = [metric.key.rpartition("_")[2] for metric in experiment.metrics]
+    return {
+        label: [(float(ends[int(i)]), value) for i, value in points if ends[int(i)].isdigit()]
+        for label, points in _metrics(experiment, runs).items()
+    }
+
+
+def _detail(name: str, x: Callable[[Any], float]) -> Callable[[Experiment, Runs], Points]:
+    """Accuracy in each group of a measure, averaged over seeds."""
+
+    def collect(experiment: Experiment, runs: Runs) -> Points:
+        lines: Points = {}
+        for variant, found in runs:
+            groups: dict[float, list[float]] = {}
+            for run in found:
+                for row in run.details.get(name, []):
+                    if row["accuracy"] is not None:
+                        groups.setdefault(x(row), []).append(100 * row["accuracy"])
+            lines[variant.label] = [
+                (at, mean_and_error(values)[0]) for at, values in sorted(groups.items())
+            ]
+        return lines
+
+    return collect
+
+
+def _toy(experiment: Experiment, runs: Runs) -> Points:
+    lines: Points = {}
+    for variant, found in runs:
+        for run in found[:1]:
+            for how in ("descent", "flow"):
+                values = zip(run.details["tau"], run.details[how], strict=True)
+                lines[f"{variant.label}, {how}"] = [(t, u) for t, u in values if t and u]
+    return lines
+
+
+def _length_end(row: dict[str, Any]) -> float:
+    """ "51-100" -> 100, "over 400" -> 450"""
+    label = str(row["label"])
+    return (
+        float(label.removeprefix("over ")) + 50 if "over" in label else float(label.split("-")[1])
+    )
+
+
+def _numbers(runs: Runs, analysis: str) -> Iterator[tuple[Variant, list[Any]]]:
+    """Each variant with the numbers of an analysis of its runs, if it has any."""
+    for variant, found in runs:
+        kept = [run.details[analysis]["numbers"] for run in found if analysis in run.details]
+        if kept:
+            yield variant, kept
+
+
+def _compared(experiment: Experiment, runs: Runs) -> Runs:
+    """The first two variants that are compared, if any are; more would hide each other."""
+    if not experiment.pairs:
+        return runs
+    return [run for run in runs if run[0].name in experiment.pairs[0]]
+
+
+def _ablation(experiment: Experiment, runs: Runs) -> Points:
+    """The accuracy without some units, averaged over orders and seeds."""
+    lines: Points = {}
+    for variant, kept in _numbers(runs, "unit-ablation"):
+        kind, condition = split_label(variant.label)
+        for name, key in ((kind, "random"), (f"{kind}: {kept[0]['first_name']}", "first")):
+            values: dict[int, list[float]] = {}
+            for numbers in kept:
+                if numbers[key] is not None:
+                    row = np.atleast_2d(numbers[key]).mean(0)
+                    for count, value in zip(numbers["silenced"], row, strict=True):
+                        values.setdefault(count, []).append(100 * float(value))
+            lines[f"{name}, {condition}"] = [
+                (float(count), mean_and_error(found)[0]) for count, found in values.items()
+            ]
+    return lines
+
+
+def _exponents(experiment: Experiment, runs: Runs) -> Points:
+    """The share of units whose exponent is at most p, over the units of all seeds."""
+    lines: Points = {}
+    for variant, kept in _numbers(runs, "learned-p"):
+        kind, condition = split_label(variant.label)
+        units: dict[str, list[float]] = {"later-reset": [], "others": []}
+        for numbers in kept:
+            if numbers["later"] is None:
+                continue
+            layer = numbers["p"][numbers["later_layer"] - 1]
+            for p, late in zip(layer, numbers["later"], strict=True):
+                units["later-reset" if late else "others"].append(p)
+        for name, values in units.items():
+            shares = 100 * np.arange(1, len(values) + 1) / max(len(values), 1)
+            points = zip(sorted(values), shares.tolist(), strict=True)
+            lines[f"{kind}: {name}, {condition}"] = list(points)
+    return lines
+
+
+def _timescale_fit(experiment: Experiment, runs: Runs) -> Points:
+    """The distance of the units' timescales to an inverse gamma distribution, averaged over seeds."""
+    return {
+        variant.label: list(
+            zip(
+                kept[0]["alphas"],
+                np.mean([numbers["alpha_statistics"] for numbers in kept], axis=0).tolist(),
+                strict=True,
+            )
+        )
+        for variant, kept in _numbers(_compared(experiment, runs), "timescale-fit")
+    }
+
+
+def _routing(experiment: Experiment, runs: Runs) -> Points:
+    """What the loss of a group of units does to each bin of words, by the timescale of the group."""
+    lines: Points = {}
+    for variant, kept in _numbers(_compared(experiment, runs), "routing"):
+        for numbers in kept:
+            for bin, label in enumerate(numbers["bins"]):
+                ratios = [row[bin] for row in numbers["ratios"]]
+                points = zip(numbers["timescales"], ratios, strict=True)
+                panel = "all words" if label == "all" else f"words {label}"
+                lines.setdefault(f"{variant.label}, {panel}", []).extend(points)
+    return {label: sorted(points) for label, points in lines.items()}
+
+
+DRAWINGS.register("curves")(Drawing(_curves, "updates (first seed)", ""))
+DRAWINGS.register("log_curves")(Drawing(_curves, "updates (first seed)", "", ylog=True))
+DRAWINGS.register("generalisation")(
+    Drawing(_lengths, "T of the test sequences", "accuracy, %", xlog=True, marker="o")
+)
+DRAWINGS.register("windows")(
+    Drawing(
+        _lengths,
+        "characters read since the state was 0",
+        "bits per character",
+        xlog=True,
+        marker="o",
+    )
+)
+DRAWINGS.register("by_length")(
+    Drawing(
+        _detail("by_length", _length_end),
+        "words of the review, up to (last point: longer than 400)",
+        "test accuracy, %",
+        marker="o",
+    )
+)
+DRAWINGS.register("by_reach")(
+    Drawing(
+        _detail("by_reach", lambda row: float(row["low"])),
+        "longest distance between a bracket and its partner, from",
+        "sequences right, %",
+        marker="o",
+    )
+)
+DRAWINGS.register("bins")(
+    Drawing(
+        _against_first,
+        "words by their count in train, valid and test",
+        "test perplexity against the first model's, %",
+        marker="o",
+        ticks=(">=10K", "1K-10K", "100-1K", "<100", "all"),
+    )
+)
+DRAWINGS.register("toy")(
+    Drawing(_toy, "updates, or time of the flow", "1 - f", xlog=True, ylog=True)
+)
+DRAWINGS.register("ablation")(
+    Drawing(_ablation, "units silenced", "accuracy, %", "without some of the units (PL 5.3)")
+)
+DRAWINGS.register("exponents")(
+    Drawing(_exponents, "p", "units with at most this p, %", "learned exponents (PL 5.2)")
+)
+DRAWINGS.register("timescale_fit")(
+    Drawing(
+        _timescale_fit,
+        "shape alpha of an inverse gamma distribution",
+        "distance of the units (Kolmogorov-Smirnov)",
+        "timescales of the units (MTS figure 1)",
+    )
+)
+DRAWINGS.register("routing")(
+    Drawing(
+        _routing,
+        "mean timescale of a group of 50 units, steps",
+        "perplexity without it / with it",
+        "without groups of units (MTS figure 3)",
+        xlog=True,
+        marker="o",
+        line="none",
+    )
+)

@@ -1,0 +1,73 @@
+"""The points of the figures that show analyses, from summaries with known numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from tsm.plugin.reproduce.drawings import DRAWINGS
+from tsm.plugin.reproduce.recipes.catalogue import experiments
+from tsm.plugin.reproduce.store import Store
+
+ROOT = Path(__file__).parents[2]
+ABLATION = {"silenced": [0, 5], "first_name": "slowest first"}
+
+
+def collected(kind, name, variant, *numbers):
+    """The points of a drawing of an experiment, one of whose variants has runs with these numbers."""
+    (experiment,) = experiments(name)
+    analysis = {"ablation": "unit-ablation", "exponents": "learned-p"}.get(
+        kind, kind.replace("_", "-")
+    )
+    some = next(s for v in experiment.variants for s in Store(ROOT / "results").all_of(v))
+    runs = [dataclasses.replace(some, details={analysis: {"numbers": n}}) for n in numbers]
+    found = experiment.variant(variant)
+    return DRAWINGS.get(kind).collect(experiment, [(found, runs)])
+
+
+def test_accuracy_without_units_is_a_mean_over_orders_and_seeds():
+    one = {**ABLATION, "random": [[1.0, 0.5], [1.0, 0.3]], "first": [1.0, 0.1]}
+    two = {**ABLATION, "random": [[0.8, 0.2]], "first": None}
+    assert collected("ablation", "copy", "plstm-200", one, two) == {
+        "plstm, T = 200": [(0.0, pytest.approx(90)), (5.0, pytest.approx(30))],
+        "plstm: slowest first, T = 200": [(0.0, 100), (5.0, 10)],
+    }
+
+
+def test_shares_of_exponents_are_over_the_units_of_all_seeds():
+    one = {"p": [[0.2, 0.9, 0.4]], "later_layer": 1, "later": [True, False, False]}
+    two = {"p": [[0.5, 0.1, 0.6]], "later_layer": 1, "later": [False, True, False]}
+    without = {"p": [[0.3]], "later_layer": None, "later": None}
+    assert collected("exponents", "copy", "plstm-500", one, two, without) == {
+        "plstm: later-reset, T = 500": [(0.1, 50), (0.2, 100)],
+        "plstm: others, T = 500": [(0.4, 25), (0.5, 50), (0.6, 75), (0.9, 100)],
+    }
+
+
+def test_distances_to_distributions_are_means_over_seeds():
+    one = {"alphas": [0.5, 1.0], "alpha_statistics": [0.2, 0.4]}
+    two = {"alphas": [0.5, 1.0], "alpha_statistics": [0.4, 0.2]}
+    found = collected("timescale_fit", "ptb-word", "baseline", one, two)
+    assert found == {"baseline": [(0.5, pytest.approx(0.3)), (1.0, pytest.approx(0.3))]}
+
+
+def test_groups_of_units_are_sorted_by_timescale_within_bins_of_words():
+    numbers = {
+        "timescales": [9.0, 2.0],
+        "bins": ["<100", "all"],
+        "ratios": [[1.5, 1.1], [1.2, 1.0]],
+    }
+    assert collected("routing", "ptb-word", "multi-timescale", numbers) == {
+        "multi-timescale, words <100": [(2.0, 1.2), (9.0, 1.5)],
+        "multi-timescale, all words": [(2.0, 1.0), (9.0, 1.1)],
+    }
+
+
+def test_only_the_compared_models_are_drawn():
+    """Nine lines in a panel could not be told apart."""
+    numbers = {"timescales": [9.0], "bins": ["all"], "ratios": [[1.1]]}
+    assert collected("routing", "ptb-word", "fast", numbers) == {}
+    fit = {"alphas": [0.5], "alpha_statistics": [0.2]}
+    assert collected("timescale_fit", "markov-text", "markov", fit)  # none are compared: all
