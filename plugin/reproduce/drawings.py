@@ -198,6 +198,22 @@ def _timescale_fit(experiment: Experiment, runs: Runs) -> Points:
     }
 
 
+def _timescales(experiment: Experiment, runs: Runs) -> Points:
+    """The timescales of a layer's units, from the shortest to the longest (first seed)."""
+    lines: Points = {}
+    for variant, kept in _numbers(_compared(experiment, runs), "timescales"):
+        for number, layer in enumerate(kept[0]["layers"], 1):
+            values = layer["gates"]
+            if isinstance(values, dict):  # a large layer
+                values = values["percentiles"]
+            elif isinstance(values, str):  # of a run that did not keep them
+                continue
+            shares = np.linspace(0, 100, len(values)).tolist()
+            points = zip(shares, sorted(values), strict=True)
+            lines[f"{variant.label}, layer {number}"] = list(points)
+    return lines
+
+
 def _routing(experiment: Experiment, runs: Runs) -> Points:
     """What the loss of a group of units does to each bin of words, by the timescale of the group."""
     lines: Points = {}
@@ -254,10 +270,10 @@ DRAWINGS.register("toy")(
     Drawing(_toy, "updates, or time of the flow", "1 - f", xlog=True, ylog=True)
 )
 DRAWINGS.register("ablation")(
-    Drawing(_ablation, "units silenced", "accuracy, %", "without some of the units (PL 5.3)")
+    Drawing(_ablation, "units silenced", "accuracy, %", "without some of the units (PL figure 5)")
 )
 DRAWINGS.register("exponents")(
-    Drawing(_exponents, "p", "units with at most this p, %", "learned exponents (PL 5.2)")
+    Drawing(_exponents, "p", "units with at most this p, %", "learned exponents (PL figure A.4)")
 )
 DRAWINGS.register("timescale_fit")(
     Drawing(
@@ -265,6 +281,15 @@ DRAWINGS.register("timescale_fit")(
         "shape alpha of an inverse gamma distribution",
         "distance of the units (Kolmogorov-Smirnov)",
         "timescales of the units (MTS figure 1)",
+    )
+)
+DRAWINGS.register("timescales")(
+    Drawing(
+        _timescales,
+        "units, from the shortest timescale to the longest, %",
+        "timescale, steps",
+        "timescales by layer (MTS figures 1 and 4)",
+        ylog=True,
     )
 )
 DRAWINGS.register("routing")(

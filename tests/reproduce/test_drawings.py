@@ -71,3 +71,16 @@ def test_only_the_compared_models_are_drawn():
     assert collected("routing", "ptb-word", "fast", numbers) == {}
     fit = {"alphas": [0.5], "alpha_statistics": [0.2]}
     assert collected("timescale_fit", "markov-text", "markov", fit)  # none are compared: all
+
+
+def test_timescales_are_sorted_within_layers():
+    """Of a large layer there are percentiles; older runs have kept none."""
+    layers = [
+        {"gates": [3.0, 1.0, 2.0]},
+        {"gates": {"count": 1150, "percentiles": [1.0, 5.0, 9.0]}},
+        {"gates": "400 numbers, not kept"},
+    ]
+    assert collected("timescales", "ptb-word", "baseline", {"layers": layers}) == {
+        "baseline, layer 1": [(0, 1), (50, 2), (100, 3)],
+        "baseline, layer 2": [(0, 1), (50, 5), (100, 9)],
+    }

@@ -5,7 +5,11 @@ Checkpoints are not kept with the results, so models are analysed at the end of 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from typing import Any
+
+import numpy as np
 
 from ...analysis.catalogue import get_analysis
 from ...analysis.probes.subject import Subject as Analysed
@@ -20,7 +24,8 @@ ANALYSES = (
     "timescales",
     "routing",
 )
-MOST = 300  # larger arrays are not kept in a summary
+MOST = 300
+"""A summary has only the percentiles of larger arrays."""
 
 
 def find(name: str, subject: Subject) -> Found:
@@ -37,14 +42,24 @@ def find(name: str, subject: Subject) -> Found:
 
 
 def kept(value: Any) -> Any:
-    """The same values, with arrays of more than MOST numbers replaced by their size."""
+    """The same values, with arrays of more than MOST numbers replaced by their number and percentiles."""
     if isinstance(value, dict):
         return {name: kept(part) for name, part in value.items()}
     if not isinstance(value, list) or (count := numbers_in(value)) <= MOST:
         return value
     if any(isinstance(part, dict) for part in value):
         return [kept(part) for part in value]
-    return f"{count:,} numbers, not kept"
+    flat = np.fromiter(_numbers(value), dtype=float)
+    found = np.percentile(flat, range(101)) if np.isfinite(flat).all() else flat[:0]
+    return {"count": count, "percentiles": [float(f"{each:.6g}") for each in found]}
+
+
+def _numbers(value: Any) -> Iterator[float]:
+    for part in value:
+        if isinstance(part, list):
+            yield from _numbers(part)
+        else:
+            yield math.nan if part is None else part
 
 
 def numbers_in(value: Any) -> int:

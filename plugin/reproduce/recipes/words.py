@@ -158,7 +158,7 @@ register(
             ("multi-timescale-frozen", "baseline-frozen"),
             ("fast-frozen", "sigmoid-frozen"),
         ),
-        figures=("log_curves", "timescale_fit", "routing"),
+        figures=("log_curves", "timescale_fit", "timescales", "routing"),
         smoke=SMOKE,
         worth=WORTH,
         notes=(NOTE, PLATEAU),
