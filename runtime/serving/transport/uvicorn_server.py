@@ -10,13 +10,24 @@ from __future__ import annotations
 from typing import Any
 
 from .garbage import Garbage
-from .http import ABORT, CROWDED, UNREAD
+from .http import ABORT, CROWDED, UNREAD, Receive, Scope, Send
 from .keepalive import PING, PONG, make_protocol
 from .limits import Limits
 from .unread import Unread
 
 LINGER = 2.0  # seconds to read the answer, for a client that has not sent its whole request
 TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+
+
+def refusal(status: int) -> Any:
+    """An application that answers a request whose body is wrong."""
+
+    async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
+        headers = [(b"content-length", b"0")]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body"})
+
+    return refuse
 
 
 def make_server(app: Any, limits: Limits, garbage: Garbage) -> Any:
@@ -125,17 +136,18 @@ def make_server(app: Any, limits: Limits, garbage: Garbage) -> Any:
                 super().send_400_response("Invalid WebSocket handshake.")
 
         def refuse(self) -> None:
-            if self.is_next():
+            if self.is_next(431):
                 self.transport.write(TOO_LARGE)
                 self.linger()
 
         def send_400_response(self, msg: str) -> None:
-            if self.is_next():
+            if self.is_next(400):
                 super().send_400_response(msg)
 
-        def is_next(self) -> bool:
+        def is_next(self, status: int = 400) -> bool:
             """Whether what has just arrived can be answered now. If an earlier request has no answer yet, it
-            gets its own, and then the connection is closed."""
+            gets its own, and then the connection is closed; before that, a request that waits for its turn and
+            whose own body is wrong is answered with `status`."""
             if self.is_ending() or self.last:
                 return False
             cycle = self.cycle
@@ -144,6 +156,8 @@ def make_server(app: Any, limits: Limits, garbage: Garbage) -> Any:
             if cycle.more_body and not cycle.response_started and not self.pipeline:
                 return True  # its own body is wrong
             self.last, cycle.keep_alive = True, False
+            if cycle.more_body and self.pipeline:
+                self.pipeline[0] = (cycle, refusal(status))
             return False
 
         def connection_lost(self, exc: Exception | None) -> None:

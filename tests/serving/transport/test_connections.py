@@ -61,6 +61,26 @@ def test_an_earlier_request_gets_its_own_answer(server, name, second):
     assert found.count(b"HTTP/1.1 ") == 1 and b"\r\nconnection: close\r\n" in found
 
 
+CHUNKED = "Transfer-Encoding: chunked\r\n"
+BODIES = {
+    "a bad chunk": (b"no size\r\n", 400),
+    "many headers after it": (b"0\r\n" + b"X: x\r\n" * 40_000, 431),
+}
+
+
+@pytest.mark.parametrize(("body", "status"), BODIES.values(), ids=BODIES)
+def test_the_body_of_a_second_request_is_wrong(server, name, body, status):
+    """It is refused at once, after the answer to the first one."""
+    with connect(server) as client:
+        client.settimeout(10)  # the server waits three times as long for the rest of a body
+        path = f"/v1/sessions/{name}/feed"
+        client.sendall(step(name, text="abc") + request("POST", path, CHUNKED, body))
+        found = answers(client)
+    first, second = found.split(b"HTTP/1.1 ")[1:]
+    assert first.startswith(b"200 ") and first.endswith(b'{"position": 3}')
+    assert second.startswith(b"%d " % status) and b"\r\nconnection: close\r\n" in second
+
+
 def test_a_client_that_leaves_before_its_second_request_is_answered(files):
     """The generation is cancelled and not stored, and the log has no error."""
     with serving(files["lm"], "--max-tokens", 10**9) as server:
