@@ -95,6 +95,17 @@ def make_server(app: Any, limits: Limits, garbage: Garbage) -> Any:
             if self.head > limits.header:
                 self.refuse()
 
+        def eof_received(self) -> Any:  # a bool; uvicorn's returns None
+            """Many clients close their own direction after the last request: what has arrived is answered. The
+            rest of a request that has not arrived completely will never come."""
+            cycle = self.cycle
+            waits = cycle is not None and not cycle.response_complete
+            if self.is_ending() or not waits or (cycle.more_body and not self.pipeline):
+                self.cut_after(limits.seconds)
+                return False
+            self.is_next()
+            return True
+
         def on_headers_complete(self) -> None:
             self.arrived()
             self.head = 0

@@ -65,6 +65,7 @@ CHUNKED = "Transfer-Encoding: chunked\r\n"
 BODIES = {
     "a bad chunk": (b"no size\r\n", 400),
     "many headers after it": (b"0\r\n" + b"X: x\r\n" * 40_000, 431),
+    "no end": (b"2\r\n{", 400),  # the client closes its own direction
 }
 
 
@@ -75,10 +76,44 @@ def test_the_body_of_a_second_request_is_wrong(server, name, body, status):
         client.settimeout(10)  # the server waits three times as long for the rest of a body
         path = f"/v1/sessions/{name}/feed"
         client.sendall(step(name, text="abc") + request("POST", path, CHUNKED, body))
+        if status == 400:
+            client.shutdown(socket.SHUT_WR)
         found = answers(client)
     first, second = found.split(b"HTTP/1.1 ")[1:]
     assert first.startswith(b"200 ") and first.endswith(b'{"position": 3}')
     assert second.startswith(b"%d " % status) and b"\r\nconnection: close\r\n" in second
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_client_that_closes_its_own_direction(server, name, count):
+    """As `nc -N` does: its requests are answered, also in the form of events, and then the connection ends."""
+    last = step(name, "generate", n=20_000, stream=True)
+    with connect(server) as client:
+        client.sendall(step(name, tokens=[1]) * (count - 1) + last)
+        client.shutdown(socket.SHUT_WR)
+        found = answers(client)
+    assert found.count(b"HTTP/1.1 200 ") == count
+    assert b'event: done\ndata: {"position": %d,' % (20_000 + count - 1) in found
+
+
+@pytest.mark.parametrize("sent", [b"", b"POST /v1", step("a", text="abc")[:-1]])
+def test_a_request_that_will_never_be_complete(server, sent):
+    with connect(server) as client:
+        client.settimeout(10)
+        client.sendall(sent)
+        client.shutdown(socket.SHUT_WR)
+        assert answers(client) == b""
+
+
+def test_a_client_that_leaves_is_noticed(files):
+    """It has read everything so far, so that the server learns of it only when it sends more."""
+    with serving(files["lm"], "--max-tokens", 10**9) as server:
+        with connect(server) as client:
+            client.sendall(step("a", "generate", n=10**9, stream=True))
+            assert client.recv(1 << 12).startswith(b"HTTP/1.1 200 ")
+            client.shutdown(socket.SHUT_WR)
+        assert server.post("/v1/sessions/a/feed", text="abc") == {"position": 3}
+        assert server.stop() == 0
 
 
 def test_a_client_that_leaves_before_its_second_request_is_answered(files):
