@@ -21,7 +21,6 @@ from ..service import Service
 from ..session.sessions import ID
 from ..streams.steps import parse
 from ..streams.text import Telling
-from ..transport.deadline import within
 from ..transport.fields import TOO_DEEP, wrong
 from ..transport.fields import parse as parse_json
 from ..transport.http import Gone, Receive, Scope, Send
@@ -161,8 +160,8 @@ class Socket:
         await self._deliver({"type": "websocket.send", "text": data.decode()})
 
     async def _deliver(self, message: dict[str, Any]) -> None:
-        """Raises Gone if the client has left or does not read."""
+        """Raises Gone if the client has left. The connection of one that does not read is cut."""
         try:
-            await within(self.service.limits.seconds, self.raw_send(message))
-        except (asyncio.TimeoutError, OSError) as error:
+            await self.raw_send(message)
+        except OSError as error:
             raise Gone from error

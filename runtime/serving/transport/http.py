@@ -20,7 +20,6 @@ Send = Callable[[dict[str, Any]], Coroutine[Any, Any, None]]
 Headers = list[tuple[bytes, bytes]]
 MOST_QUERY = 20
 # What tsm-serve puts into the scope:
-ABORT = "tsm.abort"  # ends the connection and drops unwritten data
 UNREAD = "tsm.unread"  # whether part of the body has not arrived yet
 CROWDED = "tsm.crowded"  # the connection exceeds the limit on connections
 
@@ -127,10 +126,10 @@ class Events:
         self.request = request
         self.started = False
         self.left: asyncio.Future[None] | None = None
-        self.stuck = False  # the client does not read
 
     async def send(self, data: bytes, name: str = "") -> None:
-        """Sends one event. If the client has left or does not read, ends the connection and raises Gone."""
+        """Sends one event, once the client has read most of the earlier ones; raises Gone if it has left. The
+        connection of a client that does not read is cut."""
         if not self.started:
             self.started = self.request.streaming = True
             self.left = asyncio.ensure_future(self._leaving())
@@ -140,20 +139,13 @@ class Events:
         if self.left.done():
             raise Gone
         event = (b"event: %s\n" % name.encode() if name else b"") + b"data: " + data + b"\n\n"
-        message = {"type": "http.response.body", "body": event, "more_body": True}
-        try:
-            await within(self.request.limits.seconds, self.request.send(message))
-        except asyncio.TimeoutError as error:
-            self.stuck = True
-            if ABORT in self.request.scope:  # a normal close would wait for the client to read
-                self.request.scope[ABORT]()
-            raise Gone from error
+        await self.request.send({"type": "http.response.body", "body": event, "more_body": True})
 
     async def end(self) -> None:
-        """Ends the response, unless the client does not read and its connection was cut."""
+        """Ends the response."""
         if self.left is not None:
             self.left.cancel()
-        if self.started and not self.stuck:
+        if self.started:
             await self.request.send({"type": "http.response.body", "body": b""})
 
     async def _leaving(self) -> None:

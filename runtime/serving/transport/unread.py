@@ -4,6 +4,10 @@ client."""
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import struct
+import termios
+from contextlib import suppress
 from typing import Any
 
 
@@ -14,14 +18,24 @@ class Unread(asyncio.Protocol):
     loop: Any
     transport: Any
     cut: Any = None  # a timer
+    left = 0  # bytes that the client had not received when it was last looked at
 
     def is_ending(self) -> bool:
         """Whether nothing more will be sent."""
         raise NotImplementedError
 
     def cut_after(self, seconds: float) -> None:
+        """Aborts the connection once its client has read nothing for this long."""
         if self.cut is None:
-            self.cut = self.loop.call_later(seconds, self.transport.abort)
+            self.left = not_received(self.transport)
+            self.cut = self.loop.call_later(seconds, self._look, seconds)
+
+    def _look(self, seconds: float) -> None:
+        self.cut = None
+        if not_received(self.transport) < self.left:
+            self.cut_after(seconds)
+        else:
+            self.transport.abort()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -40,3 +54,13 @@ class Unread(asyncio.Protocol):
         if self.cut is not None:
             self.cut.cancel()
             self.cut = None
+
+
+def not_received(transport: Any) -> int:
+    """Bytes that the client has not received, including those in the kernel, which takes from this process only
+    when a large part of its own buffer is free."""
+    kernel = bytes(4)
+    with suppress(OSError):  # not known on this system
+        file = transport.get_extra_info("socket").fileno()
+        kernel = fcntl.ioctl(file, termios.TIOCOUTQ, kernel)
+    return int(transport.get_write_buffer_size()) + int(struct.unpack("i", kernel)[0])

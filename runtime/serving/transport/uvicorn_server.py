@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from .garbage import Garbage
-from .http import ABORT, CROWDED, UNREAD, Receive, Scope, Send
+from .http import CROWDED, UNREAD, Receive, Scope, Send
 from .keepalive import PING, PONG, make_protocol
 from .limits import Limits
 from .unread import Unread
@@ -114,7 +114,6 @@ def make_server(app: Any, limits: Limits, garbage: Garbage) -> Any:
                 self.refuse()
                 raise ValueError("the head is too large")  # ends the parser; see below
             scope: Any = self.scope
-            scope[ABORT] = self.transport.abort
             scope[CROWDED] = len(self.connections) > limits.connections
             before = self.cycle
             super().on_headers_complete()

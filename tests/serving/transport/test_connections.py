@@ -170,3 +170,35 @@ def test_a_websocket_that_is_not_read_is_cut(files):
         while server.ask("GET", "/v1/models").status == 503:
             assert time.monotonic() < end, "the connection is still open"
         assert server.stop() == 0
+
+
+@pytest.mark.parametrize("action", ["feed", "generate"])
+def test_a_slow_client_that_reads_steadily(files, action):
+    """It gets its whole answer, although it reads less than the server's buffer within --max-seconds."""
+    body = {"tokens": [1] * 9_000, "logits": "each"}  # 3 MB of answer
+    if action == "generate":
+        body = {"n": 100_000, "stream": True}
+    limits = ("--max-seconds", 1, "--max-numbers", 10**7, "--max-tokens", 10**6)
+    with serving(files["lm"], *limits) as server, connect(server, buffer=4096) as client:
+        client.sendall(step("a", action, **body))
+        found, end = b"", time.monotonic() + 5
+        while time.monotonic() < end:
+            found += client.recv(1 << 14)
+            time.sleep(0.3)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+        while not found.endswith((b"]}", b"}\n\n\r\n0\r\n\r\n")):
+            assert (part := client.recv(1 << 16)), len(found)
+            found += part
+
+
+def test_events_that_are_not_read(files):
+    """The client is cut, its session is free again, and the tokens were not fed."""
+    limits = ("--max-seconds", 3, "--max-tokens", 10**9)
+    with serving(files["lm"], *limits) as server, connect(server, buffer=4096) as client:
+        client.sendall(step("a", "generate", n=10**9, stream=True))
+        assert select.select([client], [], [], 20)[0]
+        end = time.monotonic() + 20
+        while (answer := server.ask("POST", "/v1/sessions/a/feed", {"tokens": [1]})).status == 504:
+            assert time.monotonic() < end
+        assert answer.json == {"position": 1}
+        assert server.stop() == 0
