@@ -16,7 +16,7 @@ import pytest
 from tsm.runtime import Model, TsmError
 from tsm.runtime.serving.logs import Log
 from tsm.runtime.serving.session.replay import extend_tail, rebuilt
-from tsm.runtime.serving.session.sessions import Sessions
+from tsm.runtime.serving.session.sessions import RECOUNT, Sessions
 from tsm.runtime.serving.store.base import Put, Remove, Row
 from tsm.runtime.serving.store.commits import Commits
 from tsm.runtime.serving.store.memory import MemoryStore
@@ -368,6 +368,29 @@ def test_a_refused_session_takes_no_room_in_memory(files):
                 await sessions.step("user", name, step)
             assert refused.value.status == 507
         assert [*sessions.hot] == ["user/a"]
+        await models.close()
+        await sessions.commits.close()
+
+    asyncio.run(main())
+
+
+def test_sessions_that_have_expired_make_room(files, opened):
+    limits, store = Limits(sessions=2), opened.open()
+
+    async def main():
+        models = Models([Source("m", str(files["lm"]))], limits, "float32", 1)
+        sessions = Sessions(models, Commits(store), limits, Keeping(seconds=100))
+        step = parse("feed", {"tokens": [1]}, limits)
+        await sessions.sweep()
+        for name in "ab":
+            await sessions.step("user", name, step)
+        with pytest.raises(Problem, match="--max-sessions"):
+            await sessions.step("user", "c", step)
+        opened.forward(101)
+        sessions.counted -= RECOUNT
+        for name in "cd":
+            assert json.loads(await sessions.step("user", name, step)) == {"position": 1}
+        assert sessions.stored == 2
         await models.close()
         await sessions.commits.close()
 

@@ -10,7 +10,9 @@ session/writes.py.
 
 from __future__ import annotations
 
+import asyncio
 import re
+import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -33,6 +35,7 @@ ID = re.compile(r"[A-Za-z0-9_.~-]{1,64}")
 T = TypeVar("T")
 TRIES = 4  # attempts when other servers write the same session
 ENDED = 60.0  # seconds during which the request that ended a session can be repeated
+RECOUNT = 1.0  # least number of seconds between two counts of the sessions because there is no room
 
 
 class Sessions:
@@ -43,6 +46,7 @@ class Sessions:
         self.hot: OrderedDict[str, Session] = OrderedDict()
         self.stored = 0  # approximate number of sessions in the store
         self.ended = 0  # and of ended ones whose last answer is kept
+        self.counting, self.counted = asyncio.Lock(), float("-inf")  # when they were last counted
 
     # ---- requests
 
@@ -70,7 +74,7 @@ class Sessions:
                 unsettled = key in self.writes.unsettled  # counted, but not yet in the store
                 stored = session.row if unsettled else session.stored
                 try:
-                    self._check_room(stored, step.end and bool(step.request_id))
+                    await self._check_room(stored, step.end and bool(step.request_id))
                     if step.start:
                         self._start(key, session)
                     done = await self._run(key, session, step, user, telling)
@@ -138,7 +142,7 @@ class Sessions:
                         f" {session.row.version}",
                         position=session.row.position,
                     )
-                self._check_room(session.stored)
+                await self._check_room(session.stored)
                 state = blob(session.engine)
                 row = session.row._replace(
                     position=session.engine.check(state),
@@ -165,7 +169,7 @@ class Sessions:
         async with self.turns.take(_key(user, to)) as key:
             await self._settle(key)
             there = await _stored(self.commits.call(lambda store: store.read(key)))
-            self._check_room(there or Row(0, b""))  # one that exists is a conflict
+            await self._check_room(there or Row(0, b""))  # one that exists is a conflict
             before = Row(0, b"") if there is None or there.model else there  # one that has ended
             try:
                 made = await _stored(self.writes.put(key, before, copy))
@@ -206,7 +210,7 @@ class Sessions:
         while await self.commits.call(lambda store: store.sweep()):
             pass  # writes that wait are done in between
         rows, self.ended = await self.commits.call(lambda store: (store.count(), store.ended()))
-        self.stored = rows - self.ended
+        self.stored, self.counted = rows - self.ended, time.monotonic()
 
     # ---- parts
 
@@ -355,17 +359,27 @@ class Sessions:
         keep = self.keeping.replay
         return extend_tail(session.row.tail, done.fed, step.dt, keep) if keep else b""
 
-    def _check_room(self, stored: Row, keeps_answer: bool = False) -> None:
-        """For a new session, and for the answer of one that ends, which is kept for a while."""
+    async def _check_room(self, stored: Row, keeps_answer: bool = False) -> None:
+        """For a new session, and for the answer of one that ends, which is kept for a while. If there seems to
+        be none, sessions may have expired, or other servers may have removed them: they are counted again."""
+        if self._no_room(stored, keeps_answer) is None:
+            return
+        async with self.counting:
+            if time.monotonic() - self.counted >= RECOUNT:
+                await _stored(self.sweep())
+        if (problem := self._no_room(stored, keeps_answer)) is not None:
+            raise problem
+
+    def _no_room(self, stored: Row, keeps_answer: bool) -> Problem | None:
         most = self.limits.sessions
         if not stored.model and self.stored >= most:
             what, wait = f"there are {self.stored} sessions", None
         elif keeps_answer and not _has_ended(stored) and self.ended >= most:
             what, wait = f"the last answers of {self.ended} ended sessions are kept", int(ENDED)
         else:
-            return
-        flag = self.limits.flag("sessions")
-        raise Problem(503 if wait else 507, f"{what}; accepted: {most} ({flag})", retry_after=wait)
+            return None
+        detail = f"{what}; accepted: {most} ({self.limits.flag('sessions')})"
+        return Problem(503 if wait else 507, detail, retry_after=wait)
 
 
 async def _stored(what: Awaitable[T]) -> T:
