@@ -218,6 +218,29 @@ def test_completions_that_score(server, model):
     assert error.status == 400 and error.json["error"]["message"] == error.json["detail"]
 
 
+def test_a_fork_whose_answer_was_lost(server, name):
+    """The request is sent again, even if the original is gone meanwhile."""
+    at, copy = f"/v1/sessions/{name}", f"{name[:50]}-copy"
+    server.post(f"{at}/feed", tokens=[1, 2])
+    body = {"to": copy, "request_id": "1"}
+    first = server.ask("POST", f"{at}/fork", body)
+    server.post(f"{at}/feed", tokens=[3])
+    assert server.ask("POST", f"{at}/fork", body).body == first.body
+    assert server.ask("DELETE", at).status == 204
+    again = server.ask("POST", f"{at}/fork", body)
+    assert (again.status, again.body) == (first.status, first.body) == (201, first.body)
+    assert again.headers["etag"] == first.headers["etag"]
+    for wrong, status in (({"to": copy, "request_id": "2"}, 404), ({"to": copy}, 404)):
+        assert server.ask("POST", f"{at}/fork", wrong).status == status
+    server.post(f"{at}/feed", tokens=[1])
+    other = server.ask("POST", f"{at}/fork", {"to": copy, "request_id": "2"})
+    assert other.status == 409 and "already exists" in other.json["detail"]
+    assert server.post(f"/v1/sessions/{copy}/feed", tokens=[3])["position"] == 3
+    late = server.ask("POST", f"{at}/fork", body)
+    assert (late.status, late.json["position"]) == (409, 3)
+    assert "its copy has changed since" in late.json["detail"]
+
+
 def test_kserve(server, model, name):
     tensor = {"name": "tokens", "datatype": "INT64", "shape": [1, 3], "data": [1, 2, 3]}
     alone, ask = model.create_stream(), {"inputs": [tensor]}

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..service import Route, Service
 from ..store.base import Row
-from ..streams.steps import LONGEST_ID, parse
+from ..streams.steps import LONGEST_ID, identified, parse
 from ..streams.text import Telling
 from ..transport.fields import Fields, shown, wrong
 from ..transport.http import Answer, Request
@@ -132,11 +132,13 @@ async def restore(service: Service, request: Request, name: str) -> Answer:
 async def fork(service: Service, request: Request, name: str) -> Answer:
     fields = Fields(await request.json())
     to = fields.text("to", None, LONGEST_ID)
+    request_id = fields.text("request_id", "", LONGEST_ID)
     fields.end()
     if to is None:
         raise wrong("to", None, "the id of a new session")
+    request_id = identified(request_id, ["fork", name, to])
     with service.work():
-        row = await service.sessions.fork(request.user, name, to)
+        row = await service.sessions.fork(request.user, name, to, request_id)
     return Answer(_facts(to, row), status=201, headers=[_etag(row)])
 
 

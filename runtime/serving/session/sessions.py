@@ -162,13 +162,26 @@ class Sessions:
                 raise
             return session.stored
 
-    async def fork(self, user: str, name: str, to: str) -> Row:
-        async with self.turns.take(_key(user, name)):
-            row = await self.look(user, name)
-        copy = row._replace(version=0, epoch=0, request_id="", answer=b"")
+    async def fork(self, user: str, name: str, to: str, request_id: str = "") -> Row:
+        """The copy. A repeated request gets it again, even if the original is gone."""
+        missing = None
+        try:
+            async with self.turns.take(_key(user, name)):
+                row = await self.look(user, name)
+        except Problem as problem:
+            if not request_id or problem.status != 404:
+                raise
+            missing = problem
         async with self.turns.take(_key(user, to)) as key:
             await self._settle(key)
             there = await _stored(self.commits.call(lambda store: store.read(key)))
+            if there is not None and there.model and _made_by(there, request_id):
+                return there
+            if missing is not None:
+                raise missing
+            copy = row._replace(version=0, epoch=0, request_id="", answer=b"")
+            answer = encoded({"position": row.position})
+            copy = copy._replace(**remembered(copy, request_id, answer))
             await self._check_room(there or Row(0, b""))  # one that exists is a conflict
             before = Row(0, b"") if there is None or there.model else there  # one that has ended
             try:
@@ -413,6 +426,16 @@ def _check_model(engine: Engine, name: str | None, version: str | None) -> None:
 
 def _has_ended(row: Row) -> bool:
     return bool(row.version) and not row.model
+
+
+def _made_by(copy: Row, request_id: str) -> bool:
+    """Whether a fork with this id made the session; an error if the session has changed since."""
+    if (answer := answered(copy, request_id)) is None:
+        return False
+    if answer != encoded({"position": copy.position}):
+        detail = "the fork was done, but its copy has changed since"
+        raise Problem(409, detail, position=copy.position)
+    return True
 
 
 def _no_session(name: str) -> Problem:
