@@ -127,6 +127,7 @@ class Replica:
         await service.sessions.commits.close()
         unfinished = max(self.unfinished, service.running)
         self.log("end", unfinished=unfinished, unwritten=unwritten)
+        self.log.close()
 
 
 class Process(Replica):
@@ -154,6 +155,8 @@ class Process(Replica):
             if self.app.failure is None:
                 raise
             raise self.app.failure from None
+        finally:
+            self.log.close()
 
     async def start(self) -> Service:
         service = await super().start()
