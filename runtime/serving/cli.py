@@ -92,8 +92,7 @@ def _main(argv: Sequence[str]) -> int:
             behind=args.store_writes == "behind",
         ),
     )
-    Process(options).run()
-    return 0
+    return Process(options).run()
 
 
 def default_store() -> str:

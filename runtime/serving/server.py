@@ -140,8 +140,8 @@ class Process(Replica):
         self.rpc: RpcServer | None = None
         self.garbage = Garbage()
 
-    def run(self) -> None:
-        """Serve until a signal ends it."""
+    def run(self) -> int:
+        """Serve until a signal ends it; returns the exit code: 1 if answered steps could not be stored."""
         from .transport.uvicorn_server import make_server
 
         allow_files(self.options.limits.connections + SPARE_FILES)
@@ -157,6 +157,7 @@ class Process(Replica):
             raise self.app.failure from None
         finally:
             self.log.close()
+        return int(bool(self.service.sessions.writes.unsettled))
 
     async def start(self) -> Service:
         service = await super().start()

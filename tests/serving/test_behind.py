@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -22,6 +23,7 @@ from tsm.runtime.serving.streams.steps import parse
 from tsm.runtime.serving.transport.limits import Keeping, Limits
 from tsm.runtime.serving.transport.problems import Problem
 
+from . import stores
 from .server_process import Server, serving
 
 USERS, MESSAGES = 8, 60
@@ -94,6 +96,30 @@ def test_a_stop_loses_nothing(files, tmp_path):
         assert server.stop() == 0
     with serving(*arguments) as server:
         assert server.get("/v1/sessions/a")["position"] == 21
+
+
+@pytest.mark.skipif(bool(stores.no_redis()), reason=str(stores.no_redis()))
+@pytest.mark.parametrize("again", [False, True])
+def test_the_exit_code_says_that_answered_steps_are_lost(files, tmp_path, again):
+    """again: a second signal ends the server before it has tried to store them."""
+    with stores.RedisProcess(tmp_path) as redis:
+        arguments = (files["lm"], "--store", redis.url, "--store-writes", "behind")
+        with serving(*arguments, "--grace", 30, "--max-tokens", 10**9) as server:
+            connection = server.connect()
+            if again:  # a request that does not end keeps the server waiting
+                body = json.dumps({"n": 10**9, "stream": True})
+                connection.request("POST", "/v1/sessions/b/generate", body)
+                connection.getresponse()
+            server.post("/v1/sessions/a/feed", tokens=[1])
+            assert server.get("/v1/sessions/a")["position"] == 1  # it is stored
+            redis.process.send_signal(signal.SIGSTOP if again else signal.SIGKILL)
+            assert server.post("/v1/sessions/a/feed", tokens=[1])["durable_position"] == 1
+            if again:
+                server.process.send_signal(signal.SIGTERM)
+                while server.ask("GET", "/readyz").status == 200:
+                    pass
+            assert server.stop() == 1
+            connection.close()
 
 
 class Gate(MemoryStore):
