@@ -191,6 +191,15 @@ def test_what_is_refused(client, name):
         assert code == wanted and words in detail, (code, detail)
 
 
+@pytest.mark.parametrize("method", [f"{SERVICE}/ModelInfer", CHECK, "grpc.health.v1.Health/Watch"])
+def test_damaged_messages(client, method):
+    """A field with the wire type 7, which does not exist."""
+    kind = client.channel.unary_stream if "Watch" in method else client.channel.unary_unary
+    code, detail, more = refusal(lambda: [*kind(f"/{method}")(b"\x0f\xff", timeout=60)])
+    assert code == "INVALID_ARGUMENT" and detail.startswith("the message is not a ")
+    assert json.loads(more["problem"])["status"] == 400
+
+
 def test_tokens_and_drain(files, tmp_path):
     (ann, first), (ben, second) = new_token("ann"), new_token("ben")
     (tmp_path / "tokens").write_text(f"{first}\n{second}\n")

@@ -92,13 +92,16 @@ class RpcServer:
         return self.grpc.method_handlers_generic_handler(SERVICE, handlers)
 
     def _handler(self, name: str, call: Call) -> Any:
-        async def handle(asked: Any, context: Any) -> Any:
-            return await self._answer(name, call, asked, context)
+        kind = self.messages.of("inference", f"{name}Request")
+
+        async def read_and_call(service: Service, user: str, data: bytes) -> Any:
+            return await call(service, user, read(kind, data))
+
+        async def handle(data: bytes, context: Any) -> Any:
+            return await self._answer(name, read_and_call, data, context)
 
         return self.grpc.unary_unary_rpc_method_handler(
-            handle,
-            request_deserializer=self.messages.of("inference", f"{name}Request").FromString,
-            response_serializer=lambda message: message.SerializeToString(),
+            handle, response_serializer=lambda message: message.SerializeToString()
         )
 
     def _note(self, peer: str) -> None:
@@ -149,38 +152,55 @@ class RpcServer:
     # ---- health, which needs no token
 
     def _health(self) -> Any:
-        options = {
-            "request_deserializer": self.messages.of(
-                "grpc.health.v1", "HealthCheckRequest"
-            ).FromString,
-            "response_serializer": lambda message: message.SerializeToString(),
-        }
+        write = {"response_serializer": lambda message: message.SerializeToString()}
         handlers = {
-            "Check": self.grpc.unary_unary_rpc_method_handler(self._check, **options),
-            "Watch": self.grpc.unary_stream_rpc_method_handler(self._watch, **options),
+            "Check": self.grpc.unary_unary_rpc_method_handler(self._check, **write),
+            "Watch": self.grpc.unary_stream_rpc_method_handler(self._watch, **write),
         }
         return self.grpc.method_handlers_generic_handler(HEALTH, handlers)
+
+    async def _asked(self, data: bytes, context: Any) -> str:
+        """The service that a health check names."""
+        try:
+            kind = self.messages.of("grpc.health.v1", "HealthCheckRequest")
+            name: str = read(kind, data).service
+        except Problem as problem:
+            await self._abort(context, problem)
+            raise
+        return name
 
     def _status(self, name: str) -> int:
         known = name in ("", SERVICE) or name in self.service.models.engines
         return (NOT_SERVING if self.service.draining else SERVING) if known else UNKNOWN
 
-    async def _check(self, asked: Any, context: Any) -> Any:
+    async def _check(self, data: bytes, context: Any) -> Any:
         self._note(context.peer())
-        if (status := self._status(asked.service)) == UNKNOWN:
-            await context.abort(self.grpc.StatusCode.NOT_FOUND, f"no service {asked.service:.80}")
+        name = await self._asked(data, context)
+        if (status := self._status(name)) == UNKNOWN:
+            await context.abort(self.grpc.StatusCode.NOT_FOUND, f"no service {name:.80}")
         return self.messages.of("grpc.health.v1", "HealthCheckResponse")(status=status)
 
-    async def _watch(self, asked: Any, context: Any) -> AsyncIterator[Any]:
+    async def _watch(self, data: bytes, context: Any) -> AsyncIterator[Any]:
+        name = await self._asked(data, context)
         if self.watches >= MOST_WATCHES:
             detail = f"there are {MOST_WATCHES} watches; accepted: Check"
             await context.abort(self.grpc.StatusCode.RESOURCE_EXHAUSTED, detail)
         self.watches, told = self.watches + 1, 0
         try:
             while True:
-                if (status := self._status(asked.service)) != told:
+                if (status := self._status(name)) != told:
                     told = status
                     yield self.messages.of("grpc.health.v1", "HealthCheckResponse")(status=status)
                 await asyncio.sleep(LOOK)
         finally:
             self.watches -= 1
+
+
+def read(kind: Any, data: bytes) -> Any:
+    """The message; if gRPC itself read it, one that is damaged would be refused with the code UNKNOWN."""
+    from google.protobuf.message import DecodeError
+
+    try:
+        return kind.FromString(data)
+    except DecodeError as error:
+        raise Problem(400, f"the message is not a {kind.DESCRIPTOR.name}") from error
