@@ -144,7 +144,8 @@ class Process(Replica):
         """Serve until a signal ends it; returns the exit code: 1 if answered steps could not be stored."""
         from .transport.uvicorn_server import make_server
 
-        allow_files(self.options.limits.connections + SPARE_FILES)
+        servers = 1 if self.options.grpc_port is None else 2
+        allow_files(servers * self.options.limits.connections + SPARE_FILES)
         listening = bound(self.options.host, self.options.port)
         host = f"[{self.options.host}]" if ":" in self.options.host else self.options.host
         self.address = f"http://{host}:{listening.getsockname()[1]}"

@@ -6,6 +6,7 @@ import asyncio
 import json
 import signal
 import socket
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -198,6 +199,31 @@ def test_damaged_messages(client, method):
     code, detail, more = refusal(lambda: [*kind(f"/{method}")(b"\x0f\xff", timeout=60)])
     assert code == "INVALID_ARGUMENT" and detail.startswith("the message is not a ")
     assert json.loads(more["problem"])["status"] == 400
+
+
+def test_connections_are_limited(files):
+    """Those beyond --max-connections are closed; when one ends, another one is served."""
+    with serving(files["lm"], "--grpc-port", 0, "--max-connections", 2) as server:
+        port = grpc_port(server)
+
+        def live() -> str:
+            options = [("grpc.use_local_subchannel_pool", 1)]  # a connection of its own
+            opened.append(grpc.insecure_channel(f"127.0.0.1:{port}", options))
+            try:
+                opened[-1].unary_unary(f"/{CHECK}")(b"", timeout=20)
+            except grpc.RpcError as error:
+                return str(error.code().name)
+            return "OK"
+
+        opened: list = []
+        assert [live() for _ in range(3)] == ["OK", "OK", "UNAVAILABLE"]
+        for channel in opened:
+            channel.close()
+        end = time.monotonic() + 20
+        while live() != "OK":
+            assert time.monotonic() < end
+        assert server.get("/healthz") == {"status": "ok"}
+        assert server.stop() == 0
 
 
 def test_tokens_and_drain(files, tmp_path):

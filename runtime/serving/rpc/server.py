@@ -64,6 +64,7 @@ class RpcServer:
                 ("grpc.max_receive_message_length", limits.body),
                 ("grpc.max_metadata_size", limits.header),
                 ("grpc.max_concurrent_streams", limits.queue),
+                ("grpc.max_allowed_incoming_connections", limits.connections),
                 ("grpc.max_connection_idle_ms", IDLE * 1000),
                 ("grpc.server_handshake_timeout_ms", round(limits.seconds * 1000)),
                 ("grpc.so_reuseport", 0),
