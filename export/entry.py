@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from ..plugin.models import SequenceModel
     from ..plugin.trained import Trained
 
-BESIDE = (".report.json", ".drift.png", ".data")
+REPORTS = (".report.json", ".drift.png")
+BESIDE = (*REPORTS, ".data")
 """Suffixes of the files beside an exported one."""
 DATA = re.compile(r"\.[0-9a-f]{16}\.data")
 """Suffix of the file with a large model's weights, which contains their hash."""
@@ -109,9 +110,16 @@ def export(
             for one in open_exported(staged):
                 one.check()
         report.facts["bytes"] = _size(staged.parent)
-        write_report(report)
         if not report.passed:
+            write_report(report)
             raise VerifyError(report)
+        for end in REPORTS:  # of an earlier export: a report is there only if its file is
+            target.with_name(target.name + end).unlink(missing_ok=True)
+    try:
+        write_report(report)
+    except OSError as error:
+        why = f"{error.strerror}; the export is in place, but not its report"
+        raise OSError(error.errno, why, error.filename) from error
     return report
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -86,6 +88,37 @@ def test_failure_leaves_an_earlier_file_alone(broken, tmp_path):
     with pytest.raises(VerifyError):
         export(small("lstm_lm"), tmp_path / "m.onnx", "onnx", steps=0)
     assert (tmp_path / "m.onnx").read_bytes() == b"earlier"
+
+
+def test_a_report_is_there_only_with_its_file(tmp_path, monkeypatch):
+    """Also if the export is interrupted just before or after the file gets its name."""
+    path, replace = tmp_path / "m.onnx", os.replace
+    export(small("lstm_lm"), path, "onnx", steps=30)
+    before = path.read_bytes()
+    assert names(tmp_path) == ["m.onnx", "m.onnx.drift.png", "m.onnx.report.json"]
+    for done in (False, True):
+
+        def interrupted(old, new, done=done):
+            if done or Path(new) != path:
+                replace(old, new)
+            if Path(new) == path:
+                raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched:
+            patched.setattr(entry.os, "replace", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                export(small("lstm_lm", decoder_hidden_size=5), path, "onnx", steps=0)
+        assert names(tmp_path) == ["m.onnx"] and (path.read_bytes() == before) is not done
+
+
+def test_a_report_that_cannot_be_written(tmp_path, monkeypatch):
+    def full(report):
+        raise OSError(errno.ENOSPC, "No space left on device", str(report.path) + ".report.json")
+
+    monkeypatch.setattr(entry, "write_report", full)
+    with pytest.raises(OSError, match="the export is in place, but not its report"):
+        export(small("lstm_lm"), tmp_path / "m.onnx", "onnx", steps=0)
+    assert names(tmp_path) == ["m.onnx"]
 
 
 @pytest.mark.parametrize("format", [name for name in MODULES if name != "triton"])
