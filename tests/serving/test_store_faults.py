@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tsm.runtime.serving.store import commits
 from tsm.runtime.serving.store.base import (
     Conflict,
     Put,
@@ -217,3 +218,40 @@ def test_operations_that_arrive_during_a_transaction_make_the_next_one():
         await commits.close()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("write", [False, True])
+def test_a_store_that_hangs_is_waited_for_once(monkeypatch, write):
+    """What was asked at the same time fails with the first; later, the store is asked again. A store that is
+    full or fails at once answers."""
+    now = [0.0]
+    monkeypatch.setattr(commits, "monotonic", lambda: now[0])
+
+    class Failing(MemoryStore):
+        def __init__(self, error, seconds):
+            self.error, self.seconds, self.asked = error, seconds, 0
+
+        def read(self, key):
+            self.asked += 1
+            now[0] += self.seconds
+            raise self.error
+
+        def apply(self, operations):
+            return [self.read(one.key) for one in operations]
+
+        def close(self):
+            pass
+
+    async def asked(error, seconds):
+        store = Failing(error, seconds)
+        line = Commits(store)
+        for _ in range(2):
+            reads = [line.call(lambda store: store.read("a")) for _ in range(8)]
+            puts = [line.put(Put("b", Row(1, b"")))] if write else []
+            assert {*await asyncio.gather(*reads, *puts, return_exceptions=True)} == {error}
+        await line.close()
+        return store.asked
+
+    assert asyncio.run(asked(StoreError("no answer"), 10.0)) == 2
+    assert asyncio.run(asked(StoreError("refused"), 0.1)) == 2 * (8 + write)
+    assert asyncio.run(asked(StoreFull("no space"), 10.0)) == 2 * (8 + write)

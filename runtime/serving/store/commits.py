@@ -11,13 +11,15 @@ import asyncio
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
+from time import monotonic
 from typing import Any, TypeVar
 
-from .base import Claim, Conflict, Operation, Put, Remove, Row, StateStore, StoreError
+from .base import Claim, Conflict, Operation, Put, Remove, Row, StateStore, StoreError, StoreFull
 
 T = TypeVar("T")
 Waiting = tuple[Operation | Callable[[], Any], asyncio.Future[Any]]
 MOST = 512  # operations of one transaction
+HUNG = 1.0  # seconds after which a failure means that the store does not answer
 
 
 class ConflictError(Exception):
@@ -93,18 +95,26 @@ class Commits:
         self.store.close()
 
     def _outcome(self, batch: list[Operation | Callable[[], Any]]) -> list[Any]:
-        """Results or exceptions of a batch: first the operations, as one transaction, then the reads."""
+        """Results or exceptions of a batch: first the operations, as one transaction, then the reads. If the
+        store hangs, the rest of the batch fails with it: one after the other, they would wait for minutes."""
         operations = [what for what in batch if not callable(what)]
         results: list[Any] = []
+        hung: Exception | None = None
         if operations:
-            try:
-                results = self.store.apply(operations)
-            except Exception as error:  # passed to every waiting caller
-                results = [error] * len(operations)
+            found, hung = _called(lambda: self.store.apply(operations))
+            results = [found] * len(operations) if isinstance(found, Exception) else found
             self.batches += 1
             self.operations += len(operations)
-        done = iter(results)
-        return [_called(what) if callable(what) else next(done) for what in batch]
+        done, outcome = iter(results), []
+        for what in batch:
+            if not callable(what):
+                outcome.append(next(done))
+                continue
+            found = hung
+            if hung is None:
+                found, hung = _called(what)
+            outcome.append(found)
+        return outcome
 
 
 def _done(result: Any) -> Any:
@@ -113,11 +123,14 @@ def _done(result: Any) -> Any:
     return result
 
 
-def _called(function: Callable[[], Any]) -> Any:
+def _called(function: Callable[[], Any]) -> tuple[Any, Exception | None]:
+    """The result or the exception, and again the exception if the store did not answer."""
+    begin = monotonic()
     try:
-        return function()
-    except Exception as error:  # passed to the waiting caller
-        return error
+        return function(), None
+    except Exception as error:  # passed to the waiting callers
+        hung = isinstance(error, StoreError) and not isinstance(error, StoreFull)
+        return error, error if hung and monotonic() - begin >= HUNG else None
 
 
 def _settle(pairs: list[tuple[asyncio.Future[Any], Any]]) -> None:
