@@ -148,6 +148,7 @@ def make_server(app: Any, limits: Limits, garbage: Garbage) -> Any:
         def refuse(self) -> None:
             if self.is_next(431):
                 self.transport.write(TOO_LARGE)
+                self.tell(self.cycle)
                 self.linger()
 
         def send_400_response(self, msg: str) -> None:
@@ -172,12 +173,15 @@ def make_server(app: Any, limits: Limits, garbage: Garbage) -> Any:
 
         def connection_lost(self, exc: Exception | None) -> None:
             self.arrived()
-            running = self.running  # uvicorn only looks at the newest request
-            if running is not None and not running.response_complete:
-                running.disconnected = True
-                running.message_event.set()
+            self.tell(self.running)  # uvicorn only looks at the newest request
             super().connection_lost(exc)
             garbage.connection_closed(len(self.connections))
+
+        def tell(self, cycle: Any) -> None:
+            """Tells a request that it cannot be answered any more."""
+            if cycle is not None and not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
 
         def arrived(self) -> None:
             if self.timer is not None:

@@ -148,6 +148,20 @@ def test_what_follows_a_body_is_bounded(server, name, after):
         assert answers(client).startswith(b"HTTP/1.1 431 ")
 
 
+def test_a_request_that_was_refused_while_its_body_was_read(files):
+    """It ends then, and not with an answer after --max-seconds, for which the connection has no room."""
+    with serving(files["lm"], "--max-seconds", 1) as server:
+        with connect(server) as client:
+            client.sendall(request("POST", "/v1/sessions/a/feed", CHUNKED, b"0\r\n"))
+            time.sleep(0.5)  # the client goes on sending until the time for the body has passed
+            client.sendall(b"X: x\r\n" * 40_000)
+            assert answers(client).startswith(b"HTTP/1.1 431 ")
+            time.sleep(1)
+        assert server.stop() == 0
+        events = [json.loads(line)["event"] for line in server.process.stderr]
+    assert events == ["start", "drain", "end"]
+
+
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_a_handshake_with_a_body_is_refused(server, method):
     with connect(server) as client:
@@ -187,7 +201,8 @@ def test_a_slow_client_that_reads_steadily(files, action):
             time.sleep(0.3)
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
         while not found.endswith((b"]}", b"}\n\n\r\n0\r\n\r\n")):
-            assert (part := client.recv(1 << 16)), len(found)
+            part = client.recv(1 << 16)
+            assert part, len(found)
             found += part
 
 
