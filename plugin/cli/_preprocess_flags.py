@@ -226,6 +226,13 @@ def _check_numbers(args: argparse.Namespace, kind: str | None) -> None:
         )
     if args.dt_column and args.time_column:
         raise UsageError("--dt-column and --time-column were both given; accepted: one of them")
+    for flag, given in (
+        ("--value-columns", args.value_columns),
+        ("--target-columns", args.target_columns),
+    ):
+        names = given.split(",") if given else []
+        if len(set(names)) < len(names):
+            raise UsageError(f"{flag} is {given!r}; accepted: every column once")
 
 
 def _check_dictionary(args: argparse.Namespace, prefixes: list[str]) -> None:

@@ -231,6 +231,20 @@ def test_flags_of_numbers(run, fails, tmp_path):
     fails(run(*table, *LABELLED, "--target-columns", "a"), "(numbers) and not both")
     fails(run(*table, *LABELLED, "--tokenizer", "word"), "are for texts")
     fails(run(*table, *LABELLED, "--time-column", "gap"), "accepted: one of them")
+    twice = "--value-columns is 'a,b,a'; accepted: every column once"
+    fails(run(*table, *LABELLED, "--value-columns", "a,b,a"), twice)
+    targets = ("--sequence-column", "id", "--target-columns", "a,a")
+    fails(run(*table, *targets), "--target-columns is 'a,a'; accepted: every column once")
+
+
+def test_a_column_of_values_needs_a_name(run, fails, tmp_path):
+    """pandas writes its index as a column without a name. A checkpoint with such a name could not be opened."""
+    text = "".join(f"{'' if i == 0 else i},{row}\n" for i, row in enumerate(CSV.split()))
+    (tmp_path / "p.csv").write_text(text)
+    flags = ("--trainpref", tmp_path / "p.csv", *LABELLED, "--destdir", tmp_path / "d")
+    fails(run(*flags), "p.csv: a column of values has no name", "--value-columns A,B chooses")
+    code, out, err = run(*flags, "--value-columns", "a,b")
+    assert (code, err) == (0, "") and "inputs: 2 (a, b), with dt" in out
 
 
 def test_a_target_of_numbers_that_changes(run, fails, tmp_path):

@@ -137,7 +137,13 @@ class SeriesTable:
 
     def _values(self, first: Record) -> tuple[str, ...]:
         c, apart = self.columns, self._apart()
-        return c.values or tuple(column for column in first.values if column not in apart)
+        found = c.values or tuple(column for column in first.values if column not in apart)
+        if "" in found:
+            raise ValueError(
+                f"{self.name}: a column of values has no name (the index of a pandas table?); accepted: "
+                "named columns (--value-columns A,B chooses the inputs)"
+            )
+        return found
 
     def _series(self, name: str, group: Iterator[Record], values: tuple[str, ...]) -> Series:
         rows: list[Record] = []
