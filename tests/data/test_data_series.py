@@ -157,6 +157,7 @@ FAULTS = {
     ): "d.csv:6: the target changes within the sequence, kind from 'y' to 'x'",
     CSV.replace("2.5,4,y", "2.5,4,"): "d.csv:6: the label ('kind') is missing",
     CSV + "u,1,1,1,x\n": "d.csv:8: sequence 'u' again after another one",
+    CSV.replace("v,0.5", ",0.5"): "d.csv:7: the sequence ('id') is missing; accepted: its name in",
     CSV.replace(",y\n", ",x\n"): "every label is 'x'; accepted: two labels or more",
 }
 

@@ -95,7 +95,15 @@ class SeriesTable:
             rows = self._told(rows, {*values, *self._apart()})
 
         def key(record: Record) -> str:
-            return "" if column is None else field(self.table, record, column, "--sequence-column")
+            if column is None:
+                return ""
+            name = field(self.table, record, column, "--sequence-column")
+            if not name.strip():
+                raise ValueError(
+                    f"{self.name}:{record.line}: the sequence ({column!r}) is missing; accepted: its name "
+                    "in every row"
+                )
+            return name
 
         for name, group in groupby(rows, key):
             series = self._series(name, group, values)
