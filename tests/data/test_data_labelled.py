@@ -7,6 +7,7 @@ import gzip
 import json
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -199,6 +200,8 @@ JSON_FAULTS = {
     '{"text": "a", "label": null}\n': "f.jsonl:1: the label ('label') is missing",
     "[" * 100_000: "f.jsonl:1: not JSON",
     '{"text": "a", "label": "\\ud800"}\n': "f.jsonl:1: not JSON of UTF-8 text",
+    '{"text": ["a", "b"], "label": "x"}\n': "f.jsonl:1: 'text' (--text-column) is a list; accepted: a text",
+    '{"text": "a", "label": {"x": 1}}\n': "f.jsonl:1: 'label' (--label-column) is a dict; accepted: a text",
 }
 
 
@@ -275,6 +278,13 @@ def test_a_hugging_face_folder(run, fails, tmp_path, monkeypatch):
     (tmp_path / "hf").mkdir()
     assert run("--hf-dataset", tmp_path / "hf", "--destdir", tmp_path / "d")[0] == 0
     assert items(DataDir(tmp_path / "d"), "valid") == [("good", "pos"), ("bad", "neg")]
+    others = {"when": datetime(2024, 1, 1), "image": b"png", "tokens": ["good"]}  # not read
+    found["train"][0] |= others
+    assert run("--hf-dataset", tmp_path / "hf", "--destdir", tmp_path / "o")[0] == 0
+    assert items(DataDir(tmp_path / "o"), "train") == items(DataDir(tmp_path / "d"), "train")
+    flags = ("--text-column", "tokens", "--destdir", tmp_path / "e")
+    told = "hf/train:1: 'tokens' (--text-column) is a list; accepted: a text"
+    fails(run("--hf-dataset", tmp_path / "hf", *flags), told)
     found["train"].append({"text": "none", "label": -1})
     out = ("--destdir", tmp_path / "e")
     fails(run("--hf-dataset", tmp_path / "hf", *out), "hf/train:7: the label ('label') is missing")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .table import Record, Table, as_text
+from .table import Record, Table, record_of
 
 SPLITS = {"train": "train", "validation": "valid", "valid": "valid", "dev": "valid", "test": "test"}
 
@@ -27,13 +27,13 @@ class DatasetTable:
             if hasattr(kind, "int2str")
         }
         for number, row in enumerate(self.rows, 1):
-            yield Record(number, {c: _text(v, named.get(c)) for c, v in row.items()})
+            yield record_of(number, {c: _named(v, named.get(c)) for c, v in row.items()})
 
 
-def _text(value: Any, name_of: Any) -> str:
+def _named(value: Any, name_of: Any) -> Any:
     if name_of is not None and isinstance(value, int):
-        return "" if value < 0 else str(name_of(value))  # -1 is "no label"
-    return as_text(value)
+        return None if value < 0 else name_of(value)  # -1 is "no label"
+    return value
 
 
 def open_datasets(folder: Path) -> dict[str, Table]:

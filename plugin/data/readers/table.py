@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -26,10 +26,14 @@ MAX_FIELD = 1 << 24  # characters; also the most that an unclosed quote can take
 
 
 class Record(NamedTuple):
-    """A row: where it begins, and its values by column; {} for an empty row."""
+    """A row: where it begins, and its values by column; {} for an empty row.
+
+    others: the kinds of the values that are no text, number or boolean, by column; `field` refuses these.
+    """
 
     line: int
     values: dict[str, str]
+    others: Mapping[str, str] = {}
 
 
 class Table(Protocol):
@@ -139,20 +143,31 @@ class FileTable:
                 raise ValueError(
                     f"{self.name}:{number}: {line[:40]!r}; accepted: a JSON object on every line"
                 )
-            yield Record(number, {key: as_text(part) for key, part in value.items()})
+            yield record_of(number, value)
         if not number:
             raise ValueError(f"{self.name} is empty; accepted: a JSON object on every line")
 
 
-def as_text(value: Any) -> str:
-    """A JSON value as a field of a table: null is empty, true and false are kept as words."""
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value)
+def record_of(line: int, row: Mapping[str, Any]) -> Record:
+    """A row of typed values. None is an empty field, true and false are kept as words."""
+    values, others = {}, {}
+    for column, value in row.items():
+        if isinstance(value, str):
+            values[column] = value
+        elif value is None or isinstance(value, (bool, int, float)):
+            values[column] = "" if value is None else json.dumps(value)
+        else:
+            values[column], others[column] = "", type(value).__name__
+    return Record(line, values, others)
 
 
 def field(table: Table, record: Record, column: str, flag: str, hint: str = "") -> str:
     """The value of a column, or an error that lists the columns and ends with the hint."""
+    if column in record.others:
+        raise ValueError(
+            f"{table.name}:{record.line}: {column!r} ({flag}) is a {record.others[column]}; accepted: a text, "
+            "a number, true or false"
+        )
     try:
         return record.values[column]
     except KeyError:
