@@ -180,6 +180,9 @@ FAULTS = {
     "text;label\na;x\n": "wrong delimiter? --delimiter sets it",
     "text,label\na,x\nb,y,z\n": "f.csv:3: 3 fields; accepted: 2",
     'text,label\na,x\n"b\nc,y\n': "f.csv:3: unexpected end of data; accepted: fields with balanced",
+    'text;label\n"a, b";x\n': "f.csv:2: ',' expected after '\"'; accepted: fields with balanced double "
+    "quotes (--no-quotes reads quotes as plain characters) (wrong delimiter? --delimiter sets it)",
+    "text,label\ra,x\rb,y\r": "f.csv:1: a carriage return in it ends no line; accepted: lines that end in",
     "text,text\na,x\n": "f.csv:1: two columns are called 'text'",
     "": "f.csv is empty",
     "text,label\n": "f.csv has no text",

@@ -96,10 +96,7 @@ class FileTable:
             except StopIteration:
                 break
             except csv.Error as error:
-                raise ValueError(
-                    f"{self.name}:{line}: {error}; accepted: fields with balanced double quotes "
-                    "(--no-quotes reads quotes as plain characters)"
-                ) from error
+                raise ValueError(f"{self.name}:{line}: {_why_not(error, names)}") from error
             if not any(field.strip() for field in row):
                 yield Record(line, {})
                 continue
@@ -172,9 +169,24 @@ def field(table: Table, record: Record, column: str, flag: str, hint: str = "") 
         return record.values[column]
     except KeyError:
         known = list(record.values)
-        if len(known) == 1 and any(mark in known[0] for mark in ";\t|"):
-            hint = " (wrong delimiter? --delimiter sets it)"
+        hint = _delimiter_hint(known) or hint
         raise ValueError(
             f"{table.name}:{record.line}: no column {column!r} ({flag}); accepted: "
             f"{', '.join(map(repr, known))}{hint}"
         ) from None
+
+
+def _why_not(error: csv.Error, names: list[str]) -> str:
+    """What is wrong with a row. names: the columns."""
+    if "new-line character" in str(error):
+        return "a carriage return in it ends no line; accepted: lines that end in \\n or \\r\\n"
+    return (
+        f"{error}; accepted: fields with balanced double quotes (--no-quotes reads quotes as plain "
+        f"characters){_delimiter_hint(names)}"
+    )
+
+
+def _delimiter_hint(names: list[str]) -> str:
+    """A hint if all columns seem to have been read as one."""
+    one = len(names) == 1 and any(mark in names[0] for mark in ";\t|")
+    return " (wrong delimiter? --delimiter sets it)" if one else ""
