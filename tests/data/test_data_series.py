@@ -153,6 +153,9 @@ FAULTS = {
         "2.5,4", "two,4"
     ): "d.csv:6: a is 'two'; accepted: a finite number; --value-columns A,B",
     CSV.replace(
+        "2.5,4", '"2,5",4'
+    ): "d.csv:6: a is '2,5'; accepted: a finite number without commas, decimals after a point",
+    CSV.replace(
         "2.5,4,y", "2.5,4,x"
     ): "d.csv:6: the target changes within the sequence, kind from 'y' to 'x'",
     CSV.replace("2.5,4,y", "2.5,4,"): "d.csv:6: the label ('kind') is missing",

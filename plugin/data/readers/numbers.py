@@ -227,12 +227,21 @@ class SeriesTable:
                 hint = ", e.g. of seconds; dates are not read"
             elif text.strip().lower() in MISSING:
                 hint = "; leave out rows with missing values, or fill them in"
+            elif "," in text and _is_number(text.replace(",", "")):
+                hint = " without commas, decimals after a point"
             elif not self.columns.chosen and flag == "--value-columns":
                 hint = "; --value-columns A,B chooses the inputs"
             raise ValueError(
                 f"{self.name}:{record.line}: {column} is {text!r}; accepted: a finite number{hint}"
             )
         return value
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True)
