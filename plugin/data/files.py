@@ -252,6 +252,11 @@ def _not_text(
             f"{entry.name}, {where}: not {encoding.name} ({error.reason}); accepted: the file's own "
             "--encoding, or --encoding-errors replace"
         )
+    if error.start == 0 and error.object.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return ValueError(
+            f"{entry.name}, {where}: not UTF-8, but with the byte order mark of UTF-16; accepted: --encoding "
+            "utf-16"
+        )
     return ValueError(
         f"{entry.name}, {where}: not UTF-8 ({error.reason}); accepted: UTF-8, or the file's own "
         "with --encoding, e.g. latin-1, or --encoding-errors replace"

@@ -152,6 +152,11 @@ def test_a_byte_order_mark_and_other_encodings(run, fails, tmp_path):
     latin = write(tmp_path, "latin.csv", [("plain", "a")] * 100 + rows, encoding="latin-1")
     told = ("latin.csv, line 102: not UTF-8", "--encoding, e.g. latin-1")
     fails(run("--trainpref", latin, "--destdir", tmp_path / "no"), *told)
+    wide = write(tmp_path, "wide.csv", rows, encoding="utf-16")
+    told = "wide.csv, line 1: not UTF-8, but with the byte order mark of UTF-16; accepted: --encoding utf-16"
+    fails(run("--trainpref", wide, "--destdir", tmp_path / "no"), told)
+    assert run("--trainpref", wide, "--encoding", "utf-16", "--destdir", tmp_path / "wide")[0] == 0
+    assert items(DataDir(tmp_path / "wide"), "train") == rows
     cyrillic = write(tmp_path, "cyrillic.csv", [("я", "a"), ("Ё", "b")])
     flags = ("--encoding", "cp1252", "--destdir", tmp_path / "no")
     fails(run("--trainpref", cyrillic, *flags), "cyrillic.csv, line 2: not cp1252")
