@@ -29,9 +29,10 @@ def load(
             raise ValueError(
                 f"dtype = {dtype!r}, threads = {threads}: {place} is a checkpoint; accepted: with .tsm files"
             )
+        from ..common.device import choose_device
         from .checkpoint import CheckpointModel
 
-        return CheckpointModel(place, device)
+        return CheckpointModel(place, str(choose_device(str(device))))
     from .tsm_file import TsmFileModel
 
     return TsmFileModel(place, device, dtype, threads)

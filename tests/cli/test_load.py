@@ -183,6 +183,15 @@ def test_settings_of_a_tsm_file(word, packaged):
         tsm.load(word.path, dtype="bfloat16")
 
 
+def test_a_device_that_is_not_there(word, packaged, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for path in (word.path, packaged(word.path)):
+        with pytest.raises(ValueError, match=r"device.*gpu.*accepted: cpu, cuda"):
+            tsm.load(path, device="gpu")
+    with pytest.raises(ValueError, match=r"device cuda: .*; accepted here: cpu"):
+        tsm.load(word.path, device="cuda")
+
+
 def test_a_tsm_file_needs_no_torch(word, packaged):
     code = (
         "import sys; sys.modules['torch'] = None; import tsm; "
