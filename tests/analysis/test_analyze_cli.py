@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from documented import ROOT, blocks
 from tsm.plugin.analysis.catalogue import all_analyses
 from tsm.plugin.cli import analyze
 
@@ -250,6 +251,19 @@ def test_user_dir_may_add_an_analysis(call, checkpoint, tmp_path):
     from tsm.plugin.analysis.findings.base import ANALYSES
 
     del ANALYSES._entries["count-units"]
+
+
+def test_the_example_of_the_docs(call, checkpoint, tmp_path):
+    *_, example = blocks(ROOT / "docs/analysis.md")
+    (tmp_path / "mine.py").write_text(example.code)
+    words = small(checkpoint, "--user-dir", tmp_path, "--output", tmp_path / "out")
+    code, out, err = call("openness", *words)
+    from tsm.plugin.analysis.findings.base import ANALYSES
+
+    del ANALYSES._entries["openness"]
+    assert code == 0, err
+    assert "% of all gates are above 0.9." in out
+    assert (tmp_path / "out/openness.png").exists()
 
 
 PLUGIN = """
