@@ -75,7 +75,8 @@ def token_chunks(source: BinaryIO, vocab: Vocab | None, many: int, size: int) ->
 def value_chunks(source: BinaryIO, inputs: int, size: int, dt: str | None) -> Iterator[Chunk]:
     """Rows of `inputs` numbers. dt: "first" or "last" if the first or last number of a row is its time step.
 
-    A row may take several lines, and a line may have several whole rows.
+    A row may take several lines, and a line may have several whole rows. A line with the numbers of a row, or
+    more, must end a row.
     """
     held: list[float] = []
     width = inputs if dt is None else inputs + 1
@@ -84,8 +85,12 @@ def value_chunks(source: BinaryIO, inputs: int, size: int, dt: str | None) -> It
     for words in _words(source, newlines=True):
         for word in words:
             if word == "\n":
-                if in_line > width and len(held) % width:
-                    raise ValueError(f"line {line} has {in_line} numbers; accepted: {accepted}")
+                if in_line >= width and len(held) % width:
+                    before = (len(held) - in_line) % width
+                    after = f" after {before} of an incomplete row" if before else ""
+                    raise ValueError(
+                        f"line {line} has {in_line} numbers{after}; accepted: {accepted}"
+                    )
                 line, in_line = line + 1, 0
                 continue
             place, in_line = place + 1, in_line + 1

@@ -307,6 +307,15 @@ def test_a_line_of_another_width(run_stream, trickle, tmp_path):
     assert code == 2 and "line 2 has 4 numbers; accepted: rows of 3" in err
 
 
+@pytest.mark.parametrize("trickle", [False, True])
+def test_a_line_without_one_of_its_numbers(run_stream, trickle, tmp_path):
+    """The next line does not lend it one, even if other short lines make up for that."""
+    model = build_model("plstm_tagger", input_size=3, num_classes=4, decoder_hidden_size=8)
+    package(model, tmp_path / "m.tsm")
+    code, _, err = run_stream("1 2 3\n4 5\n7 8 9\n1\n", tmp_path / "m.tsm", trickle=trickle)
+    assert code == 2 and "line 3 has 3 numbers after 2 of an incomplete row; accepted: rows" in err
+
+
 def test_formats(word, exported, run_stream):
     model, text = exported(word.path), "the cat\n"
     code, tsv, err = run_stream(text, model)  # no terminal: TSV
