@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from ..command.command import UsageError
+from ..command.flags import column_names
 from ..data.build.labelled import one_line
 from ..data.files import Entry, encoding_of, read_lines
 from ..data.readers.numbers import Columns, SeriesArrays, SeriesTable
@@ -109,6 +110,6 @@ def _values(args: argparse.Namespace, of_training: Sequence[str]) -> tuple[str, 
     """The columns to read: those given by the flag, else those of the training data. (): all others, in
     order."""
     if args.value_columns:
-        return tuple(args.value_columns.split(","))
+        return column_names(args.value_columns)
     numbered = all(name.isdecimal() for name in of_training)  # a table without a header
     return () if args.no_header and not numbered else tuple(of_training)

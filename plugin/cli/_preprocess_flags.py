@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from ..command.command import Parser, UsageError
-from ..command.flags import add_encoding_flags
+from ..command.flags import add_encoding_flags, column_names
 from ..data.build.shares import parse_shares
 from ..data.build.sources import DATASETS, TEXT_DATASETS
 from ..data.files import encoding_of
@@ -230,7 +230,7 @@ def _check_numbers(args: argparse.Namespace, kind: str | None) -> None:
         ("--value-columns", args.value_columns),
         ("--target-columns", args.target_columns),
     ):
-        names = given.split(",") if given else []
+        names = column_names(given)
         if len(set(names)) < len(names):
             raise UsageError(f"{flag} is {given!r}; accepted: every column once")
 

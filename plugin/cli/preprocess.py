@@ -25,7 +25,7 @@ from typing import Any
 
 from ..command.bar import terminal_progress
 from ..command.command import INTERRUPTED, UsageError, command, fail, sentence
-from ..command.flags import strictly
+from ..command.flags import column_names, strictly
 from ..common.bounded import read_at_most
 from ..data.build.images import IMAGE_DATASETS, build_images
 from ..data.build.labelled import LabelledTexts, labelled_source
@@ -123,10 +123,7 @@ def own_table(args: argparse.Namespace, path: Path, kind: str) -> FileTable:
 def own_series(args: argparse.Namespace, options: Options, out: Path) -> Meta:
     """Writes a data folder from the user's own sequences of numbers."""
     files = {s: path for s in PREFIXES if (path := getattr(args, f"{s}pref")) is not None}
-    values, targets = (
-        tuple(given.split(",")) if given else ()
-        for given in (args.value_columns, args.target_columns)
-    )
+    values, targets = map(column_names, (args.value_columns, args.target_columns))
     kind = table_kind(args)
     read: dict[str, SeriesFile]
     if kind is None or kind == "npz":

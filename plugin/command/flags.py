@@ -132,6 +132,11 @@ def number(low: float, high: float) -> Any:
     return parse
 
 
+def column_names(text: str | None) -> tuple[str, ...]:
+    """ "a, b" as ("a", "b"), without the spaces, as the names of a table's header are read; () for no text."""
+    return tuple(name.strip() for name in text.split(",")) if text else ()
+
+
 def seeds(text: str) -> range:
     """N: 1 to N. A-B: A to B."""
     first, dash, last = text.partition("-")

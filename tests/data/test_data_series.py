@@ -83,7 +83,7 @@ def test_numbers_per_step(run, tmp_path):
         "--value-columns",
         "a",
         "--target-columns",
-        "b,gap",
+        "b, gap",
         "--per-step",
     )
     data = made(run, tmp_path, CSV, *flags)
