@@ -18,6 +18,7 @@
 #include <sched.h>
 #endif
 
+#include "core/arithmetic.h"
 #include "core/forks.h"
 #include "core/no_signals.h"
 
@@ -92,11 +93,13 @@ struct TeamJob {
   void (*f)(const void* context, int64_t part);
   const void* context;
   int64_t parts;
+  ArithmeticMode mode;
   std::atomic<int64_t> next{0};
   Failure failure{};
 
   static void help(void* data) {
     TeamJob& job = *static_cast<TeamJob*>(data);
+    const Arithmetic arithmetic(job.mode);
     for (int64_t part; (part = job.next.fetch_add(1)) < job.parts;)
       job.failure.watch([&] { job.f(job.context, part); });
   }
@@ -112,6 +115,7 @@ struct ThreadPool::Shared {
   void (*f)(const void* context, int64_t part) = nullptr;
   const void* context = nullptr;
   int64_t parts = 0;
+  ArithmeticMode mode = kDefaultArithmetic;
   Failure failure;
 
   alignas(64) std::atomic<int64_t> left{0};        // parts not yet taken
@@ -140,6 +144,7 @@ struct ThreadPool::Shared {
     do {
       if (n == 0) return false;
     } while (!left.compare_exchange_weak(n, n - 1, std::memory_order_acquire));
+    const Arithmetic arithmetic(mode);
     failure.watch([&] { f(context, parts - n); });
     // Sequentially consistent, like caller_sleeps and sleepers: of two threads that each write one
     // variable and then read the other's, at least one sees the write.
@@ -220,7 +225,7 @@ bool ThreadPool::orphaned() const { return shared_->orphaned(); }
 void ThreadPool::run(int64_t parts, void (*f)(const void*, int64_t), const void* context) {
   Shared& s = *shared_;
   if (s.team && parts > 1 && !s.orphaned()) {
-    TeamJob job{f, context, parts};
+    TeamJob job{f, context, parts, Arithmetic::current()};
     s.team(TeamJob::help, &job, unsigned(s.team_threads), 0);
     return rethrow(job.failure.take());
   }
@@ -234,6 +239,7 @@ void ThreadPool::run(int64_t parts, void (*f)(const void*, int64_t), const void*
   s.f = f;
   s.context = context;
   s.parts = parts;
+  s.mode = Arithmetic::current();
   s.unfinished.store(parts);
   s.left.store(parts);
   s.wake(parts - 1);

@@ -15,11 +15,12 @@ using Team = void (*)(void (*f)(void* data), void* data, unsigned threads, unsig
 // workers, and returns when all are done. Parts are taken one by one, so that a slow thread does
 // fewer of them. Parts must not depend on each other. If parts throw, run rethrows one of the
 // exceptions after all parts are done. Only one caller at a time uses the workers. A second caller,
-// or a part that calls run, does its parts alone, so that no caller waits for another. After a job,
-// workers spin briefly, then keep yielding their core for up to `patience`, then sleep. The
-// destructor joins the workers; a pool that is needed until exit is leaked, so that it is never
-// destroyed while a worker waits. In a child created by fork(), a pool of the parent has no
-// workers: run does everything on the calling thread, and training_pool creates new pools.
+// or a part that calls run, does its parts alone, so that no caller waits for another. Parts
+// compute in the caller's floating-point mode, so that it does not matter which thread takes one.
+// After a job, workers spin briefly, then keep yielding their core for up to `patience`, then
+// sleep. The destructor joins the workers; a pool that is needed until exit is leaked, so that it
+// is never destroyed while a worker waits. In a child created by fork(), a pool of the parent has
+// no workers: run does everything on the calling thread, and training_pool creates new pools.
 class ThreadPool {
  public:
   // The caller counts as one thread, so 1 means no workers. The pool has fewer threads if the

@@ -10,11 +10,13 @@
 #include <thread>
 #include <vector>
 
+#include "core/arithmetic.h"
 #include "core/thread_pool.h"
 #include "support/check.h"
 
 namespace {
 
+using tsm::Arithmetic;
 using tsm::ThreadPool;
 
 // Every part runs once, and its writes are visible after run, for any number of parts and threads.
@@ -156,6 +158,49 @@ std::atomic<int> asked{0};
 void counting_team(void (*f)(void*), void* data, unsigned threads, unsigned flags) {
   asked.fetch_add(1);
   some_team(f, data, threads, flags);
+}
+
+#if defined(__x86_64__)
+constexpr tsm::ArithmeticMode kUpward = 0x5f80, kDownward = 0x3f80;
+#elif defined(__aarch64__)
+constexpr tsm::ArithmeticMode kUpward = 1 << 22, kDownward = 1 << 23;
+#else
+constexpr tsm::ArithmeticMode kUpward = 0, kDownward = 0;
+#endif
+
+// All threads compute in the caller's floating-point mode, also if it has changed since they began.
+void check_modes(ThreadPool& pool) {
+  for (const tsm::ArithmeticMode mode : {tsm::kDefaultArithmetic, kUpward, kDownward}) {
+    const Arithmetic callers(mode);
+    std::atomic<int> inside{0};
+    tsm::ArithmeticMode found[3] = {};
+    pool.run(3, [&](int64_t part) {  // each on its own thread, as in check_all_help
+      inside.fetch_add(1);
+      for (int i = 0; i < 5000 && inside.load() < 3; ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      found[part] = Arithmetic::current();
+    });
+    for (const tsm::ArithmeticMode other : found) CHECK(other == mode);
+  }
+}
+
+tsm::ArithmeticMode after_job = 0;
+
+TEST_CASE("floating-point mode") {
+  ThreadPool workers(3), team(3, some_team);
+  check_modes(workers);
+  check_modes(team);
+  // A thread of a team gets its own mode back.
+  ThreadPool other(2, [](void (*f)(void*), void* data, unsigned, unsigned) {
+    std::thread([=] {
+      const Arithmetic own(kDownward);
+      f(data);
+      after_job = Arithmetic::current();
+    }).join();
+  });
+  tsm::ArithmeticMode found = kUpward;
+  other.run(2, [&](int64_t) { found = Arithmetic::current(); });
+  CHECK((found == tsm::kDefaultArithmetic && after_job == kDownward));
 }
 
 int sum_of_parts(ThreadPool& pool) {
