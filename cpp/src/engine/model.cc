@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/arithmetic.h"
 #include "core/error.h"
 #include "core/files/mapped_file.h"
 #include "engine/cpu/device.h"
@@ -77,6 +78,7 @@ Model::~Model() = default;
 
 std::shared_ptr<const Model> Model::load(const std::string& path, const LoadOptions& options) {
   checked(options);
+  const Arithmetic arithmetic;
   const MappedFile mapped = MappedFile::open(path);
   return std::shared_ptr<Model>(new Model(std::make_unique<Impl>(ModelFile(mapped), options)));
 }
@@ -85,6 +87,7 @@ std::shared_ptr<const Model> Model::from_memory(const void* data, int64_t bytes,
                                                 const std::string& name,
                                                 const LoadOptions& options) {
   checked(options);
+  const Arithmetic arithmetic;
   const MappedFile view = MappedFile::view(data, bytes, name);
   return std::shared_ptr<Model>(new Model(std::make_unique<Impl>(ModelFile(view), options)));
 }
@@ -140,6 +143,7 @@ void Model::feed(const Chunk* chunks, int64_t count, const Call& call) const {
   if (count < 0 || (!chunks && count > 0)) {
     throw Error("count = " + std::to_string(count) + "; accepted: 0 or more, with chunks");
   }
+  const Arithmetic arithmetic;
   const Lease<Workspace> workspace(impl_->workspaces);
   Feed(*this, *impl_, *workspace).run(chunks, count, call);
 }
@@ -158,11 +162,13 @@ void Model::score(Stream& stream, Tokens tokens, int64_t steps, const float* dt,
 }
 
 void Model::check(const Chunk& chunk) const {
+  const Arithmetic arithmetic;
   const Lease<Workspace> workspace(impl_->workspaces);
   Feed(*this, *impl_, *workspace).check(chunk, -1);
 }
 
 void Model::draw(Draw* items, int64_t count) const {
+  const Arithmetic arithmetic;
   const Lease<Workspace> workspace(impl_->workspaces);
   draw_each(*impl_, *workspace, count, [&](int64_t i, double* weights, int64_t* heap) {
     Draw& item = items[i];
@@ -175,6 +181,7 @@ void Model::generate(const Generation* items, int64_t count, const Call& call) c
   if (count < 0 || (!items && count > 0)) {
     throw Error("count = " + std::to_string(count) + "; accepted: 0 or more, with generations");
   }
+  const Arithmetic arithmetic;
   const Lease<Workspace> own(impl_->workspaces), fed(impl_->workspaces);
   Generator(*this, *impl_, *own, *fed).run(items, count, call);
 }

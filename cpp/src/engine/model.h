@@ -1,5 +1,6 @@
 // A model: the contents of a .tsm file, packed for one kind of weights. It is immutable once
-// loaded, and any number of threads may use it at once.
+// loaded, and any number of threads may use it at once. Its calls compute in the default
+// floating-point mode (core/arithmetic.h), whatever that of their thread is.
 #pragma once
 #include <cstdint>
 #include <memory>
