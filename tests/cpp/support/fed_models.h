@@ -67,7 +67,8 @@ struct Input {
 inline std::vector<uint8_t> all_of(const Stream& stream) { return stream.save(); }
 
 inline bool same(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * 4) == 0;
+  if (a.size() != b.size()) return false;
+  return a.empty() || std::memcmp(a.data(), b.data(), a.size() * 4) == 0;  // memcmp takes no null
 }
 
 }  // namespace fed
