@@ -336,6 +336,8 @@ TEST_CASE("room for streams") {
   options.spill = [&](std::string_view key, const std::vector<uint8_t>& blob, int64_t position) {
     if (fails) throw tsm::Error("disk full", ErrorKind::kInternal);
     CHECK((position == 1 && !pool->has("unknown")));  // no lock is held
+    CHECK(kind_of([&] { pool->has(key); }) == ErrorKind::kBusy);
+    CHECK(kind_of([&] { pool->feed(key, one, {}); }) == ErrorKind::kBusy);
     spilled[std::string(key)] = blob;
   };
   pool = std::make_unique<StreamPool>(made.model, options);

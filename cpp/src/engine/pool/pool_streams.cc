@@ -1,5 +1,6 @@
 // The streams of a pool: look-up, and making room for new ones.
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "engine/pool/pool_impl.h"
@@ -19,7 +20,11 @@ StreamEntry* StreamPool::Impl::find(std::string_view key, Lock& lock) {
   check_name("key", key);
   for (;;) {
     StreamEntry* const found = table.find(key);
-    if (!found || !found->spilling) return found;
+    if (!found || !found->spilling()) return found;
+    // A spill function that waited here would wait for itself.
+    require(found->spilled_by != std::this_thread::get_id(),
+            "the stream of that key is being spilled; accepted: another key, until then",
+            ErrorKind::kBusy);
     spilled.wait(lock);  // after that it is gone, or idle again
   }
 }
@@ -54,13 +59,13 @@ StreamEntry* StreamPool::Impl::find_or_make_room(std::string_view key, Lock& loc
 
 void StreamPool::Impl::spill(StreamEntry& entry, Lock& lock) {
   table.use(entry);
-  entry.spilling = true;
+  entry.spilled_by = std::this_thread::get_id();
   lock.unlock();
   try {
     options.spill(entry.key, entry.stream->save(), entry.position);
   } catch (...) {
     lock.lock();
-    entry.spilling = false;
+    entry.spilled_by = {};
     table.idle(entry);
     spilled.notify_all();
     throw;

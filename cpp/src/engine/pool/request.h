@@ -4,6 +4,7 @@
 #include <memory>
 #include <new>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "core/linked.h"
@@ -77,12 +78,13 @@ struct StreamEntry {
   std::unique_ptr<Stream> stream;
   int64_t position = 0;                          // of the stream between requests
   bool clean = false;                            // the state is stored elsewhere as well
-  bool spilling = false;                         // being removed: nothing may use it
+  std::thread::id spilled_by;                    // while it is being removed: nothing may use it
   uint64_t last_used = 0;                        // a counter value: when it became idle
   Linked<Request, &Request::in_entry> requests;  // the first one runs, the others wait
   Link<StreamEntry> in_idle;
 
   bool busy() const { return !requests.empty(); }
+  bool spilling() const { return spilled_by != std::thread::id(); }
 };
 
 // The requests of a user at one priority.
