@@ -67,13 +67,17 @@ def test_windows_of_a_text(tmp_path):
     text = torch.from_numpy(task.splits["test"].read(0, 100))
 
     def expected(length):
-        nats = []
+        bits = []
         for window in text.split(length):
             logits, _ = model(window[None, :-1])
-            nats.append(torch.nn.functional.cross_entropy(logits[0], window[1:], reduction="none"))
-        return torch.cat(nats).mean().item() / np.log(2)
+            bits.append(torch.nn.functional.cross_entropy(logits[0], window[1:]).item() / np.log(2))
+        return np.array(bits)
 
+    guessing = np.log2(len(task.vocab))
     for window, length in ((100, 2), (100_000, 10), (1_000_000, 100)):
-        assert found[f"bits_at_{window}"] == pytest.approx(expected(length), abs=1e-6)
+        bits = expected(length)
+        assert found[f"bits_at_{window}"] == pytest.approx(bits.mean(), abs=1e-6)
+        assert found[f"lost_at_{window}"] == (bits > guessing).mean()
+    assert 0 < found["lost_at_100"] < 1
     assert found["bits_at_100"] != found["bits_at_1000000"]
     assert found["window_gain"] == found["bits_at_1000"] - found["bits_at_1000000"]

@@ -63,7 +63,8 @@ def bins(subject: Subject) -> Found:
 @MEASURES.register("windows")
 def windows(subject: Subject) -> Found:
     """Bits per token of the first tokens of the test split, as many as the longest window has. The same text is
-    cut into windows of each length; a window is one stream, so its state is carried to its end."""
+    cut into windows of each length; a window is one stream, so its state is carried to its end. `lost_at`: the
+    share of windows that take more bits than guessing."""
     task = subject.trainer.task
     assert isinstance(task, LanguageModelingTask)
     test = task.splits["test"]
@@ -71,14 +72,20 @@ def windows(subject: Subject) -> Found:
     if len(test) < lengths[-1]:
         raise ValueError(f"the test split has {len(test):,} tokens; needed: {lengths[-1]:,}")
     text = TokenArray(test.read(0, lengths[-1]), test.vocab_size)
-    subject.trainer.model.eval()
     found = {}
     for window, length in zip(WINDOWS, lengths, strict=True):
-        streams = lengths[-1] // length
-        steps = max(1, AT_ONCE // streams)
-        with precision(subject.where, subject.bf16):
-            scores = score_tokens(subject.trainer.model, text, streams, steps, True, subject.where)
-            bits = np.concatenate([part.bits.ravel() for part in scores])
+        bits = _bits_of_streams(subject, text, lengths[-1] // length)
         found[f"bits_at_{window}"] = float(bits.mean())
+        found[f"lost_at_{window}"] = float((bits > np.log2(len(task.vocab))).mean())
     gain = found[f"bits_at_{WINDOWS[1]}"] - found[f"bits_at_{WINDOWS[-1]}"]
     return {"window_gain": gain, **found}, {}
+
+
+def _bits_of_streams(subject: Subject, text: TokenArray, streams: int) -> np.ndarray:
+    """Bits per token of each stream."""
+    model, where = subject.trainer.model, subject.where
+    model.eval()
+    steps = max(1, AT_ONCE // streams)
+    with precision(where, subject.bf16):
+        scores = score_tokens(model, text, streams, steps, True, where)
+        return np.concatenate([part.bits for part in scores], axis=1).mean(1)
