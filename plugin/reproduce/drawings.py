@@ -86,13 +86,21 @@ def _against_first(experiment: Experiment, runs: Runs) -> Points:
     }
 
 
-def _lengths(experiment: Experiment, runs: Runs) -> Points:
-    """The metrics whose keys end with a length (`accuracy_at_200`), over the lengths."""
-    ends = [metric.key.rpartition("_")[2] for metric in experiment.metrics]
-    return {
-        label: [(float(ends[int(i)]), value) for i, value in points if ends[int(i)].isdigit()]
-        for label, points in _metrics(experiment, runs).items()
-    }
+def _lengths(prefix: str) -> Callable[[Experiment, Runs], Points]:
+    """The metrics with keys such as `accuracy_at_200`, over the lengths."""
+
+    def collect(experiment: Experiment, runs: Runs) -> Points:
+        keys = [metric.key for metric in experiment.metrics]
+        return {
+            label: [
+                (float(keys[int(i)].removeprefix(prefix)), value)
+                for i, value in points
+                if keys[int(i)].startswith(prefix)
+            ]
+            for label, points in _metrics(experiment, runs).items()
+        }
+
+    return collect
 
 
 def _detail(name: str, x: Callable[[Any], float]) -> Callable[[Experiment, Runs], Points]:
@@ -174,6 +182,8 @@ def _exponents(experiment: Experiment, runs: Runs) -> Points:
         for numbers in kept:
             if numbers["later"] is None:
                 continue
+            if isinstance(numbers["p"], dict):  # a large layer, of which only percentiles are kept
+                continue
             layer = numbers["p"][numbers["later_layer"] - 1]
             for p, late in zip(layer, numbers["later"], strict=True):
                 units["later-reset" if late else "others"].append(p)
@@ -230,11 +240,13 @@ def _routing(experiment: Experiment, runs: Runs) -> Points:
 DRAWINGS.register("curves")(Drawing(_curves, "updates (first seed)", ""))
 DRAWINGS.register("log_curves")(Drawing(_curves, "updates (first seed)", "", ylog=True))
 DRAWINGS.register("generalisation")(
-    Drawing(_lengths, "T of the test sequences", "accuracy, %", xlog=True, marker="o")
+    Drawing(
+        _lengths("accuracy_at_"), "T of the test sequences", "accuracy, %", xlog=True, marker="o"
+    )
 )
 DRAWINGS.register("windows")(
     Drawing(
-        _lengths,
+        _lengths("bits_at_"),
         "characters read since the state was 0",
         "bits per character",
         xlog=True,

@@ -83,6 +83,10 @@ def difference(experiment: Experiment, pair: tuple[str, str], store: Store) -> s
         about += f"; published {signed(metric, known[0] - known[1])}"  # type: ignore[operator]
     if (paired := paired_interval(*runs)) is not None:
         about += f"; {paired}"
+    seeds = {run.seed for run in runs[0]} & {run.seed for run in runs[1]}
+    ended = [run.diverged for run in (*runs[0], *runs[1]) if run.seed in seeds]
+    if any(ended):
+        about += f"; {sum(ended)} of {len(ended)} runs diverged"
     return f"{pair[0]} - {pair[1]}, {metric.label}: {shown(found, metric)} ({about})"
 
 

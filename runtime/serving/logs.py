@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from asyncio import CancelledError
-from contextlib import suppress
 from queue import SimpleQueue
 from traceback import format_exception
 from typing import Any, TextIO
@@ -36,14 +35,16 @@ class _Forward(logging.Handler):
 
 
 class Log:
-    """Lines are written by a thread, since nobody may be reading the pipe. If too many wait, lines are lost;
-    the next one that is kept says how many."""
+    """Lines are written by a thread, since nobody may be reading the pipe. If too many wait, or they cannot
+    be written, lines are lost; the next one that is kept says how many."""
 
     def __init__(self, level: str = "info", out: TextIO | None = None) -> None:
         self.out = out  # None: stderr, which may be replaced later
         self.requests = level == "info"
         self.quiet = level == "off"
-        self.lost = 0
+        self.dropped = 0  # lines, since too many waited
+        self.failed = 0  # lines that could not be written; only the thread changes this
+        self.told = 0  # of both
         self.lines: SimpleQueue[str] = SimpleQueue()  # an empty line means the end
         self.thread: threading.Thread | None = None
         server = logging.getLogger("uvicorn")
@@ -54,14 +55,14 @@ class Log:
         if self.quiet:
             return
         if self.lines.qsize() >= MOST:
-            self.lost += 1
+            self.dropped += 1
             return
         if self.thread is None:
             self.thread = threading.Thread(target=self._run, name="tsm-log", daemon=True)
             self.thread.start()
-        if self.lost:
-            self.lines.put(_line("log", lost=self.lost))
-            self.lost = 0
+        if (lost := self.dropped + self.failed - self.told) > 0:
+            self.lines.put(_line("log", lost=lost))
+            self.told += lost
         self.lines.put(_line(event, **facts))
 
     def close(self) -> None:
@@ -78,8 +79,10 @@ class Log:
             while len(lines) < MOST and not self.lines.empty():
                 lines.append(self.lines.get())
             ending = "" in lines
-            with suppress(OSError, ValueError):  # closed, or its disk is full: the server goes on
+            try:
                 _write(self.out or sys.stderr, "".join(lines))
+            except (OSError, ValueError):  # closed, or its disk is full: the server goes on
+                self.failed += len(lines) - ending
 
 
 def _line(event: str, **facts: Any) -> str:
@@ -87,8 +90,11 @@ def _line(event: str, **facts: Any) -> str:
     return json.dumps({"time": now, "event": event, **facts}) + "\n"
 
 
-def _write(out: TextIO, text: str) -> None:
-    """Without the buffer of `out`: a thread that waits in it for a reader would stop the process at its end."""
+def _write(out: TextIO | None, text: str) -> None:
+    """Without the buffer of `out`: a thread that waits in it for a reader would stop the process at its end.
+    Without stderr (2>&-), nothing is written."""
+    if out is None:
+        return
     raw = getattr(getattr(out, "buffer", None), "raw", None)
     if raw is None:
         out.write(text)

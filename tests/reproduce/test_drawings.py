@@ -84,3 +84,15 @@ def test_timescales_are_sorted_within_layers():
         "baseline, layer 1": [(0, 1), (50, 2), (100, 3)],
         "baseline, layer 2": [(0, 1), (50, 5), (100, 9)],
     }
+
+
+def test_only_bits_are_drawn_over_windows():
+    """Not the shares of windows, whose names also end with a length."""
+    (experiment,) = experiments("text-windows")
+    variant = experiment.variants[0]
+    (some, *_) = Store(ROOT / "results").all_of(variant)
+    metrics = {**some.metrics, "bits_at_1000": 2.5, "lost_at_1000": 0.25}
+    runs = [(variant, [dataclasses.replace(some, metrics=metrics)])]
+    (points,) = DRAWINGS.get("windows").collect(experiment, runs).values()
+    assert [x for x, _ in points] == [100, 1000, 10_000, 100_000, 1_000_000]
+    assert points[1] == (1000, 2.5)

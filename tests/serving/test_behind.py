@@ -8,6 +8,7 @@ import http.client
 import json
 import signal
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -116,8 +117,9 @@ def test_the_exit_code_says_that_answered_steps_are_lost(files, tmp_path, again)
             assert server.post("/v1/sessions/a/feed", tokens=[1])["durable_position"] == 1
             if again:
                 server.process.send_signal(signal.SIGTERM)
+                end = time.monotonic() + 20
                 while server.ask("GET", "/readyz").status == 200:
-                    pass
+                    assert time.monotonic() < end
             assert server.stop() == 1
             connection.close()
 

@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import threading
+import time
 from contextlib import contextmanager
 from types import SimpleNamespace
 
@@ -19,7 +20,7 @@ from tsm.runtime.serving import logs
 from tsm.runtime.serving.logs import Log
 from tsm.runtime.serving.session.replay import extend_tail, rebuilt
 from tsm.runtime.serving.session.sessions import RECOUNT, Sessions
-from tsm.runtime.serving.store.base import Put, Remove, Row
+from tsm.runtime.serving.store.base import Put, Remove, Row, StoreError
 from tsm.runtime.serving.store.commits import Commits
 from tsm.runtime.serving.store.memory import MemoryStore
 from tsm.runtime.serving.streams.models import Models, Source
@@ -422,6 +423,33 @@ def test_sessions_that_have_expired_make_room(files, opened):
     asyncio.run(main())
 
 
+def test_a_store_that_fails_is_asked_once_for_room(files, monkeypatch):
+    """Those who wait are refused; if each asked a store that hangs, the last one would wait for minutes."""
+    limits, asked = Limits(sessions=1), []
+
+    async def main():
+        models = Models([Source("m", str(files["lm"]))], limits, "float32", 1)
+        sessions = Sessions(models, Commits(MemoryStore()), limits, Keeping())
+        step = parse("feed", {"tokens": [1]}, limits)
+        await sessions.step("user", "a", step)
+
+        async def sweep() -> None:
+            asked.append(1)
+            await asyncio.sleep(0.05)
+            raise StoreError("it hangs")
+
+        monkeypatch.setattr(sessions, "sweep", sweep)
+        sessions.counted -= RECOUNT
+        new = [sessions.step("user", name, step) for name in "bcdefg"]
+        refused = await asyncio.gather(*new, return_exceptions=True)
+        assert sorted(problem.status for problem in refused) == [503, *[507] * 5]
+        await models.close()
+        await sessions.commits.close()
+
+    asyncio.run(main())
+    assert len(asked) == 1
+
+
 def test_a_reload_that_fails_changes_no_model(files, tmp_path):
     first, second = tmp_path / "first.tsm", tmp_path / "second.tsm"
     first.write_bytes(files["lm"].read_bytes())
@@ -563,8 +591,9 @@ def test_lines_of_a_log_that_were_lost(monkeypatch):
             log("event", number=number)
         assert log.lines.qsize() <= 4
         os.read(read, 1 << 20)
+        end = time.monotonic() + 20
         while log.lines.qsize() >= 3:
-            pass
+            assert time.monotonic() < end
         log("last")
         log.close()
         out.close()
@@ -573,3 +602,27 @@ def test_lines_of_a_log_that_were_lost(monkeypatch):
     lost = sum(line["lost"] for line in lines if line["event"] == "log")
     assert kept[0] == 0 and len(kept) + lost == 100 and lost > 90
     assert [line["event"] for line in lines[-2:]] == ["log", "last"]
+
+
+def test_lines_of_a_log_that_cannot_be_written():
+    """They are counted, and the log goes on once its disk has room again."""
+
+    class Full(io.StringIO):
+        full = True
+
+        def write(self, text: str) -> int:
+            if self.full:
+                raise OSError(28, "No space left on device")
+            return super().write(text)
+
+    out = Full()
+    log = Log(out=out)
+    log("first")
+    end = time.monotonic() + 20
+    while not log.failed:
+        assert time.monotonic() < end
+    out.full = False
+    log("second")
+    log.close()
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [(line["event"], line.get("lost")) for line in lines] == [("log", 1), ("second", None)]

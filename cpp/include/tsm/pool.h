@@ -39,7 +39,8 @@ typedef struct tsm_pool tsm_pool;
 /* Called with the state of a stream that must make room for another. Return 0 once the state is
  * stored. With any other value the stream stays, and the call that needs the room fails with
  * TSM_FULL. It is called on the thread that made that call, and may itself call the pool; for the
- * key that it is called with, that is TSM_BUSY. */
+ * key that it is called with, that is TSM_BUSY. On two threads, such functions must not ask for
+ * each other's keys: both would wait. */
 typedef int (*tsm_pool_spill)(void* context, const void* key, size_t key_bytes, const void* blob,
                               size_t blob_bytes, int64_t position);
 

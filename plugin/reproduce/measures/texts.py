@@ -63,8 +63,8 @@ def bins(subject: Subject) -> Found:
 @MEASURES.register("windows")
 def windows(subject: Subject) -> Found:
     """Bits per token of the first tokens of the test split, as many as the longest window has. The same text is
-    cut into windows of each length; a window is one stream, so its state is carried to its end. `lost_at`: the
-    share of windows that take more bits than guessing."""
+    cut into windows of each length; a window is one stream, so its state is carried to its end, and its first
+    token is not scored. `lost_at`: the share of windows that take more bits than guessing."""
     task = subject.trainer.task
     assert isinstance(task, LanguageModelingTask)
     test = task.splits["test"]

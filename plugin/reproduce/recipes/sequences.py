@@ -281,11 +281,6 @@ register_claim(
     ),
 )
 register_claim(
-    "On adding, the fast gate is ahead of the chrono start and of JANET",
-    "FG figure 3",
-    *(Ahead("adding", "fast_lstm", other, less=True) for other in ("chrono_lstm", "janet")),
-)
-register_claim(
     "Imposed timescales help with nested brackets",
     "MTS 3.1.2",
     Ahead("dyck2", "multi-timescale", "baseline"),

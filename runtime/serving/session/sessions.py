@@ -379,7 +379,10 @@ class Sessions:
             return
         async with self.counting:
             if time.monotonic() - self.counted >= RECOUNT:
-                await _stored(self.sweep())
+                try:
+                    await _stored(self.sweep())
+                finally:  # those who wait do not try a store that fails one after the other
+                    self.counted = time.monotonic()
         if (problem := self._no_room(stored, keeps_answer)) is not None:
             raise problem
 

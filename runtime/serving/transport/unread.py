@@ -10,6 +10,8 @@ import termios
 from contextlib import suppress
 from typing import Any
 
+SLOWEST = 256  # bytes per second; a client that reads less could hold its connection for days
+
 
 class Unread(asyncio.Protocol):
     """Comes before uvicorn's protocol among the base classes."""
@@ -25,14 +27,15 @@ class Unread(asyncio.Protocol):
         raise NotImplementedError
 
     def cut_after(self, seconds: float) -> None:
-        """Aborts the connection once its client has read nothing for this long."""
+        """Aborts the connection once its client has read almost nothing (SLOWEST) for this long."""
         if self.cut is None:
             self.left = not_received(self.transport)
             self.cut = self.loop.call_later(seconds, self._look, seconds)
 
     def _look(self, seconds: float) -> None:
         self.cut = None
-        if not_received(self.transport) < self.left:
+        now = not_received(self.transport)
+        if now == 0 or self.left - now >= SLOWEST * seconds:
             self.cut_after(seconds)
         else:
             self.transport.abort()
