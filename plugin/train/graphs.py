@@ -109,12 +109,20 @@ class Recording:
     def run(
         self, batch: Batch, state: State | None, parameters: Sequence[nn.Parameter]
     ) -> tuple[Tensor, State | None]:
-        for place, value in zip(self.reads, _tensors(batch, state), strict=True):
-            place.copy_(value)
+        _copy_all(_tensors(batch, state), self.reads)
         self.graph.replay()
         for p, gradient in zip(parameters, self.gradients, strict=True):
             p.grad = gradient
         return self.numbers, self.after
+
+
+def _copy_all(values: Sequence[Tensor], places: Sequence[Tensor]) -> None:
+    """Copies each value to its place, those of a dtype in one launch."""
+    pairs: dict[torch.dtype, list[tuple[Tensor, Tensor]]] = {}
+    for place, value in zip(places, values, strict=True):
+        pairs.setdefault(place.dtype, []).append((place, value))
+    for same in pairs.values():
+        torch._foreach_copy_(*map(list, zip(*same, strict=True)))
 
 
 def _first_cause(error: BaseException) -> BaseException:

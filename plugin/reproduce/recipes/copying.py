@@ -122,11 +122,16 @@ GATES = published(
     },
 )
 
-# Is bfloat16 the reason why the last few percent take so long at T = 200, and why runs at T = 500 end in NaN?
+# Is bfloat16 the reason why the last few percent take so long at T = 200, and why runs at T = 500 and 1000 end
+# in NaN?
 FLOAT32 = tuple(
     replace(v, name=f"{v.name}-float32", label=f"{v.label}, float32", bf16=False, published={})
     for v in FIXED
-    if v.name in ("plstm-200", "chrono_lstm-200", "lstm-500", "chrono_lstm-500")
+    if v.name
+    in (
+        *("plstm-200", "chrono_lstm-200", "lstm-500", "chrono_lstm-500"),
+        *("plstm-1000", "chrono_lstm-1000"),
+    )
 )
 
 register(
@@ -146,6 +151,7 @@ register(
             "nru-*": Worth(8, 30),
             "plstm-1000": Worth(2, 12),
             "chrono_lstm-1000": Worth(2, 12, enough=290),
+            "*-1000-float32": Worth(2, 14),
             "*-1000": Worth(6, 18),
             "*-200-float32": Worth(1, 3),
             "*-500-float32": Worth(3, 14),
