@@ -27,7 +27,7 @@ from .distributed import State, World, stack_rows
 from .evaluate import Values, evaluate, named_loss
 from .graphs import UpdateGraphs
 from .nt_asgd import AveragingOptimizer, evaluation_weights
-from .objective import objective, place, steps_in, takes_dt
+from .objective import objective, place, restart, steps_in, takes_dt
 from .progress import Clock, Progress
 from .rng import get_rng_state
 from .saver import Saver
@@ -190,7 +190,8 @@ class Trainer:
     def backward(self, batch: Batch) -> Tensor:
         """Adds the gradients of a batch; returns (sum of losses, count)."""
         c = self.config
-        found = objective(self.model, self.criterion, batch, self.carried, c.alpha, c.beta, c.bf16)
+        start = restart(self.carried, c.reset_share)
+        found = objective(self.model, self.criterion, batch, start, c.alpha, c.beta, c.bf16)
         found.backward()
         self.carried = found.state if self.task.stateful else None
         return torch.stack([found.loss.detach(), found.count]).double()

@@ -88,6 +88,16 @@ def detach(state: State) -> State:
     return [{name: value.detach() for name, value in layer.items()} for layer in state]
 
 
+def restart(state: State | None, share: float) -> State | None:
+    """The state in which each row, with probability `share`, starts from zero: all states of all layers of that
+    row at once, also where they are NaN. Draws from the device's generator, but not if `share` is 0."""
+    if state is None or not share:
+        return state
+    h = state[0]["h"]
+    drawn = torch.rand(len(h), 1, device=h.device) < share
+    return [{name: value.masked_fill(drawn, 0) for name, value in layer.items()} for layer in state]
+
+
 def takes_dt(model: nn.Module) -> bool:
     """Whether the cells of all layers use dt."""
     layers = [m for m in model.modules() if isinstance(m, Recurrent)]

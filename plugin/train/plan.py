@@ -25,7 +25,9 @@ from .settings import LoopConfig
 
 # Settings of the loop that affect the trained model; the others concern the device, the length of the run, logs
 # and files.
-TRAINS = ("clip_norm", "update_freq", "alpha", "beta", "seed", "bf16", "finetune_from_model")
+TRAINS = (
+    "clip_norm", "update_freq", "alpha", "beta", "reset_share", "seed", "bf16", "finetune_from_model",
+)  # fmt: skip
 # Settings of the model that only affect speed.
 UNTRAINED = ("backend",)
 # Settings of the model whose default may depend on the data. If given, they count as chosen even if they equal

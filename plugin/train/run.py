@@ -29,6 +29,7 @@ from .resume import find_checkpoint, restore, start_from
 from .rng import seed_all
 from .saver import BEST
 from .schedules import LR_SCHEDULERS
+from .settings import LoopConfig
 
 Change = Callable[[Any], None]
 
@@ -81,6 +82,7 @@ def build_trainer(
     """Builds all parts in their initial state. change: called with the model before its optimizer is made."""
     seed_all(plan.loop.seed)
     task = TASKS.get(plan.task)(plan.task_config, world.rank, world.size)
+    check_restarts(task, plan.loop)
     if world.device.type == "cuda":
         task.keep_on(world.device)
     model = build_model(plan.arch, **model_arguments(plan, task)).to(world.device)
@@ -106,6 +108,15 @@ def build_trainer(
         progress=progress,
         graphs=plan.loop.cuda_graphs and world.device.type == "cuda" and world.size == 1,
     )
+
+
+def check_restarts(task: Task, config: LoopConfig) -> None:
+    """Raises ValueError for --reset-share if every segment starts from a zero state anyway."""
+    if config.reset_share and not task.stateful:
+        raise ValueError(
+            f"reset_share is {config.reset_share!r}; accepted: 0, because with these settings task "
+            f"{task.name!r} does not carry the state from one segment to the next"
+        )
 
 
 def model_arguments(plan: Plan, task: Task) -> dict[str, Any]:

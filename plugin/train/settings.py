@@ -30,6 +30,10 @@ class LoopConfig:
     update_freq: int = setting(1, "batches whose gradients are combined in one update")
     alpha: float = setting(0.0, "AR: weight of mean(y^2), y = last layer's output after dropout")
     beta: float = setting(0.0, "TAR: weight of mean((y_t - y_{t-1})^2), y before dropout")
+    reset_share: float = setting(
+        0.0,
+        "probability that a row starts a segment from a zero state, where the state is carried",
+    )
     seed: int = setting(
         1,
         "seed of initial weights, data order and dropout (generated data: --data-seed)",
@@ -101,6 +105,8 @@ class LoopConfig:
             value = getattr(self, name)
             if not low <= value < float("inf"):
                 raise ValueError(f"{name} is {value!r}; accepted: {low} or more")
+        if not 0 <= self.reset_share <= 1:
+            raise ValueError(f"reset_share is {self.reset_share!r}; accepted: 0 to 1")
         if self.seed > MAX_SEED:
             raise ValueError(f"seed is {self.seed}; accepted: 0 to 2^64 - 1")
         if self.log_format and self.log_format not in LOG_FORMATS:

@@ -20,6 +20,7 @@ TASKS = {
     "carried state, dropout, lengths of batches drawn": FULL,
     "carried state in float32": LM.format(cell="lstm"),
     "state reset": LM.format(cell="plstm") + " --reset-state --bf16",
+    "rows that start from zero": LM.format(cell="plstm") + " --reset-share .3 --dropout .2",
     "rows of unequal length": "--arch plstm_tagger --task copy --copy-length 5 --copy-length-max 9 "
     "--copy-train 64 --copy-valid 8 --batch-size 16 --decoder-hidden-size 24 --bf16 --max-update 20 "
     "--log-format none",

@@ -23,6 +23,7 @@ RECIPES = {
     "dropout": f"--max-epoch 3 --decoder-layers 2 {REGULARISED}",
     "awd": f"--max-epoch 3 --optimizer nt_asgd --lr 2 --random-bptt --asgd-start 9 {REGULARISED}",
     "accumulate": "--max-epoch 3 --update-freq 2 --optimizer sgd --momentum .9 --dropout .2",
+    "restarts": "--max-epoch 3 --decoder-layers 2 --reset-share .3 --dropout .2",
     "plateau": "--max-epoch 4 --optimizer rmsprop --lr-scheduler reduce_lr_on_plateau --lr .3",
     "between": "--max-epoch 2 --validate-interval-updates 5 --save-interval-updates 3",
     "cosine": "--max-epoch 2 --lr-scheduler cosine --warmup-updates 5 --reset-state",

@@ -48,6 +48,7 @@ def test_what_trains_is_in_the_name_and_what_does_not_is_not(here):
         assert folder_of(f"{base} {same}") == name, same
     others = ["--lr 1", "--seed 2", "--momentum .5", "--bf16", "--nhid 9", "--bptt 9", "a", "b/a"]
     others += ["--criterion mse", "--lr-scheduler cosine", "--update-freq 2", "--dropout .1"]
+    others += ["--reset-share .5"]
     assert len({name, *(folder_of(f"{base} {other}") for other in others)}) == len(others) + 1
     assert folder_of(f"{base} x/../a") == folder_of(f"{base} a")
     assert folder_of(f"{base} --save-dir mine") == "mine"

@@ -20,7 +20,10 @@ from .origin import origin
 from .programs import PROGRAMS
 
 # Settings of the loop that affect the result; the others only affect logs and files.
-LOOP = ("seed", "clip_norm", "alpha", "beta", "update_freq", "bf16", "best_checkpoint_metric")
+LOOP = (
+    "seed", "clip_norm", "alpha", "beta", "update_freq", "reset_share", "bf16",
+    "best_checkpoint_metric",
+)  # fmt: skip
 
 
 def summarise(
