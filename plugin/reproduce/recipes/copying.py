@@ -149,6 +149,7 @@ register(
         pairs=tuple((v.name, v.name.removesuffix("-float32")) for v in FLOAT32),
         worth={
             "nru-*": Worth(8, 30),
+            "janet-500": Worth(2, 6),
             "plstm-1000": Worth(2, 12),
             "chrono_lstm-1000": Worth(2, 12, enough=290),
             "*-1000-float32": Worth(2, 14),
@@ -169,6 +170,11 @@ register(
             "time they reached 99.5% after 137,632 and 181,424 updates (summaries: commit 41e3ed2); "
             "the table has the second runs, which were also analysed. So rounding alone changes the number "
             "of updates as much as a seed does.",
+            "`plstm-1000` diverges because its gradient really explodes, by 1e39 in float64, not because of a "
+            "kernel ([details](internals/training_runs.md#copy-memory-t--1000-why-the-power-law-lstm-diverges)). "
+            "With bfloat16 products the gradient is also less and less exact, and the run learns more slowly "
+            "than the one in float32. `lstm-500` with seed 2 diverged at update 105,728; in float32 it passed "
+            "that update and had not learned anything by then either.",
             "The memory of `nru` starts near 6e4, for the reason given at `psmnist-fg`.",
         ),
     )
