@@ -107,9 +107,14 @@ def _parts(label: str) -> tuple[str, str]:
 
 
 def _axes(axis: Axes, drawing: Drawing, panels: int) -> None:
-    for name in ("x", "y"):
-        if drawing.look.get(f"{name}log"):
-            getattr(axis, f"set_{name}scale")("log")
+    if drawing.look.get("xlog"):
+        axis.set_xscale("log")
+    if drawing.look.get("ylog"):
+        low, high = axis.dataLim.intervaly
+        if high < 100 * low:
+            style.log_values(axis)
+        else:
+            axis.set_yscale("log")
     if "ticks" in drawing.look:
         axis.set_xticks(range(len(drawing.look["ticks"])), drawing.look["ticks"], fontsize=7)
     elif panels > 1 and not drawing.look.get("xlog"):

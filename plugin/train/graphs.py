@@ -118,11 +118,13 @@ class Recording:
 
 def _copy_all(values: Sequence[Tensor], places: Sequence[Tensor]) -> None:
     """Copies each value to its place, those of a dtype in one launch."""
-    pairs: dict[torch.dtype, list[tuple[Tensor, Tensor]]] = {}
+    pairs: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
     for place, value in zip(places, values, strict=True):
-        pairs.setdefault(place.dtype, []).append((place, value))
-    for same in pairs.values():
-        torch._foreach_copy_(*map(list, zip(*same, strict=True)))
+        to, source = pairs.setdefault(place.dtype, ([], []))
+        to.append(place)
+        source.append(value)
+    for to, source in pairs.values():
+        torch._foreach_copy_(to, source)
 
 
 def _first_cause(error: BaseException) -> BaseException:

@@ -93,8 +93,8 @@ def restart(state: State | None, share: float) -> State | None:
     row at once, also where they are NaN. Draws from the device's generator, but not if `share` is 0."""
     if state is None or not share:
         return state
-    h = state[0]["h"]
-    drawn = torch.rand(len(h), 1, device=h.device) < share
+    like = next(iter(state[0].values()))
+    drawn = torch.rand(len(like), 1, device=like.device) < share
     return [{name: value.masked_fill(drawn, 0) for name, value in layer.items()} for layer in state]
 
 

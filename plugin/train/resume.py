@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -132,9 +133,10 @@ def start_from(t: Trainer, path: str) -> None:
 def changed_settings(there: dict[str, Any], here: dict[str, Any]) -> list[str]:
     """The differences from the earlier run: "lr 0.1 -> 0.01", ..."""
     rows = []
+    usual = {"loop": asdict(LoopConfig())}  # of settings that the earlier run did not know
     for part in ("model", "task", "optimizer", "lr_scheduler", "loop"):
         for name, new in here[part].items():
-            old = there[part].get(name, new)
+            old = there[part].get(name, usual.get(part, {}).get(name, new))
             if old != new and (part != "loop" or name in TRAINS) and name not in UNTRAINED:
                 rows.append(f"{name} {old!r} -> {new!r}")
     return rows

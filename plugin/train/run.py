@@ -113,10 +113,10 @@ def build_trainer(
 def check_restarts(task: Task, config: LoopConfig) -> None:
     """Raises ValueError for --reset-share if every segment starts from a zero state anyway."""
     if config.reset_share and not task.stateful:
-        raise ValueError(
-            f"reset_share is {config.reset_share!r}; accepted: 0, because with these settings task "
-            f"{task.name!r} does not carry the state from one segment to the next"
-        )
+        why = f"task {task.name!r} carries no state from one batch to the next"
+        if getattr(task.config, "reset_state", False):
+            why = "--reset-state starts every segment from a zero state"
+        raise ValueError(f"reset_share is {config.reset_share!r}; accepted: 0, because {why}")
 
 
 def model_arguments(plan: Plan, task: Task) -> dict[str, Any]:

@@ -32,7 +32,7 @@ class LoopConfig:
     beta: float = setting(0.0, "TAR: weight of mean((y_t - y_{t-1})^2), y before dropout")
     reset_share: float = setting(
         0.0,
-        "probability that a row starts a segment from a zero state, where the state is carried",
+        "share of the rows that start a segment from a zero state instead of the carried one",
     )
     seed: int = setting(
         1,

@@ -15,7 +15,7 @@ register(
     Experiment(
         "sampling-rate",
         "A sampling rate that changes after training",
-        "question (a)",
+        "question (a): does it help to know the sampling rate?",
         "Models of `frequency-discrimination` with equal numbers of parameters, trained at one sample per "
         "unit of time and tested at 4, 2 and 1/2 times that rate. The power-law LSTM is given either the "
         "true time steps (dt) or those of training; the other models take no dt.",
@@ -95,7 +95,7 @@ register(
     Experiment(
         "reset-gate",
         "Where the reset gate starts, and how fast it saturates",
-        "questions (b) and (c)",
+        "questions (b) and (c): do other reset gates learn faster?",
         "`copy` with T = 200 and 500. With the default start r is about 1/2, so every unit forgets "
         "immediately. chrono: 1 - r starts like chrono's forget gate (T_max 3/2 T); uniform: 1 - r is drawn "
         "from U(1/H, 1 - 1/H), without a T_max; fast: the default start with r = sigmoid(sinh(z)). All have "
