@@ -51,7 +51,7 @@ class Predictor:
 
     def __call__(self, items: Sequence[Item]) -> list[np.ndarray]:
         dts = [item.dt for item in items if item.dt is not None and self.model.takes_dt]
-        found = self.model.logits([item.x for item in items], dts or None)
+        found = self.model.run([item.x for item in items], dts or None)
         return [np.atleast_2d(outputs) for outputs in found]
 
     def row(self, output: np.ndarray) -> dict[str, Any]:

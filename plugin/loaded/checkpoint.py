@@ -61,7 +61,7 @@ class CheckpointModel(LoadedModel):
         return np.concatenate(found)
 
     @torch.no_grad()
-    def logits(self, rows: list[Array], dts: list[Array] | None = None) -> list[Array]:
+    def run(self, rows: list[Array], dts: list[Array] | None) -> list[Array]:
         found: list[Array] = []
         for start in range(0, len(rows), BATCH):
             batch = rows[start : start + BATCH]

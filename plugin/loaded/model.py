@@ -88,9 +88,8 @@ class LoadedModel(ABC):
         """log p of each token given those before it; the first one follows `before`."""
 
     @abstractmethod
-    def logits(self, rows: list[Array], dts: list[Array] | None = None) -> list[Array]:
-        """Outputs of each row (tokens int64 [T] or values float32 [T,I]): float [C] for a classifier, else
-        [T,C]."""
+    def run(self, rows: list[Array], dts: list[Array] | None) -> list[Array]:
+        """The outputs for each row, tokens int64 [T] or values float32 [T,I]. dts: its steps, float32 [T]."""
 
     @property
     def reads(self) -> int | None:
@@ -147,25 +146,35 @@ class LoadedModel(ABC):
         """The classes of texts, or of sequences of tokens or values.
 
         inputs: a text or a list of texts; a list of sequences, [T] tokens or [T,I] values each; or an array of
-        them. dt: time steps, for cells that take them: a list of arrays [T].
+        them. dt: time steps, for cells that take them: a number, or a list with [T] numbers for each sequence.
         """
         self._needs("classifier", "predict")
         if self.targets is not None:
             raise ValueError(
                 f"predict() gives classes; {self.path} gives numbers ({', '.join(self.targets)}): "
-                "call logits(rows), or tsm-predict"
+                "call logits(inputs), or tsm-predict"
             )
-        rows = self._rows(inputs)
-        dts = None if dt is None else [np.asarray(one, np.float32) for one in dt]
-        if dts is not None and [one.shape for one in dts] != [(len(row),) for row in rows]:
-            raise ValueError("dt does not fit the inputs; accepted: an array [T] for each of them")
-        logits = np.stack(self.logits(rows, dts)).astype(np.float64)
+        logits = np.stack(self.logits(inputs, dt)).astype(np.float64)
         shares = np.exp(logits - logits.max(axis=1, keepdims=True))
         shares /= shares.sum(axis=1, keepdims=True)
         best = shares.argmax(axis=1)
         numbers = best.tolist()
         named = numbers if self.labels is None else [self.labels[i] for i in numbers]
         return Prediction(named, best, shares)
+
+    def logits(self, inputs: Any, dt: Any = None) -> list[Array]:
+        """The outputs for each input, given as in `predict`: float [C] for a classifier, else [T,C]."""
+        rows = self._rows(inputs)
+        if dt is None:
+            return self.run(rows, None)
+        if np.isscalar(dt):
+            return self.run(rows, [np.full(len(row), dt, np.float32) for row in rows])
+        dts = [np.asarray(one, np.float32) for one in dt]
+        if [one.shape for one in dts] != [(len(row),) for row in rows]:
+            raise ValueError(
+                "dt does not fit the inputs; accepted: a number, or [T] numbers for each of them"
+            )
+        return self.run(rows, dts)
 
     def _needs(self, family: str, method: str) -> None:
         if self.family != family:

@@ -65,7 +65,7 @@ class TsmFileModel(LoadedModel):
             stream.feed([before], last_only=True)
             return stream.score(tokens)
 
-    def logits(self, rows: list[Array], dts: list[Array] | None = None) -> list[Array]:
+    def run(self, rows: list[Array], dts: list[Array] | None) -> list[Array]:
         found: list[Array] = []
         last = self.family == "classifier"
         if self.input_size is None:  # text is padded with the id after the dictionary's last

@@ -127,8 +127,15 @@ def test_predict_values_with_time_steps(tmp_path):
         model.predict(whole).probabilities[1], model.predict(rows[:1]).probabilities[0], "stream",
         "float32",
     )  # fmt: skip
-    with pytest.raises(ValueError, match="dt does not fit the inputs"):
-        model.predict(rows, dts[:2])
+    lists = [row.astype(np.float32).tolist() for row in rows]
+    equal = [[0.5] * len(row) for row in rows]
+    assert_close(
+        np.stack(model.logits(lists, 0.5)), np.stack(model.logits(rows, equal)), "stream", "float32"
+    )
+    assert not np.array_equal(model.logits(rows)[0], model.logits(rows, 0.5)[0])
+    for wrong in (dts[:2], [0.5, 0.5, 0.5]):
+        with pytest.raises(ValueError, match="dt does not fit the inputs; accepted: a number, or"):
+            model.predict(rows, wrong)
     with pytest.raises(ValueError, match=r"inputs\[1\] is .*accepted: \[T, 3\] values"):
         model.predict([rows[0], rows[1][:, :2]])
     with pytest.raises(ValueError, match="has no dictionary: it was not trained on text"):

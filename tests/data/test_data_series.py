@@ -283,6 +283,16 @@ def test_large_targets_are_told(run, tmp_path):
     assert "large targets are learned slowly; scale them first: big (up to 1.01e+03)\n" in out + err
 
 
+@pytest.mark.parametrize("values", ["v,late", "v"])
+def test_targets_that_are_inputs_are_told(run, tmp_path, values):
+    rows = "".join(f"s{i},1,{i},{i / 9}\n" for i in range(8))
+    (tmp_path / "d.csv").write_text("id,v,late,y\n" + rows)
+    flags = ["--sequence-column", "id", "--value-columns", values, "--target-columns", "late,y"]
+    code, out, _ = run("--trainpref", tmp_path / "d.csv", *flags, "--destdir", tmp_path / "d")
+    told = "can copy these targets, since they are inputs at the same step: late\n"
+    assert code == 0 and (told in out) == ("late" in values)
+
+
 @pytest.mark.parametrize("per_step", [False, True])
 def test_the_report_says_what_is_read_and_what_comes_next(run, tmp_path, per_step):
     """Columns that were not given another role become inputs, and the report names them."""

@@ -115,6 +115,7 @@ def build_series(
         splits[split], counts = _write(file, keep, out / split, shape, labels, options)
         classes.append(counts)
     notes = [] if labels is None else balance_note(classes[0], labels)
+    notes += _both(*columns)
     notes += _large("inputs saturate the gates", train.largest, columns[0])
     notes += _large("targets are learned slowly", train.largest_target, columns[1])
     rule = "the user's files"
@@ -133,6 +134,16 @@ def build_series(
         sources={split: file.name for split, file in files.items()},
         notes=notes,
     )
+
+
+def _both(values: tuple[str, ...], targets: tuple[str, ...]) -> list[str]:
+    """A note if a target can be read off the inputs."""
+    both = [name for name in targets if name in values]
+    if not both:
+        return []
+    return [
+        f"a model can copy these targets, since they are inputs at the same step: {', '.join(both)}"
+    ]
 
 
 def _large(effect: str, largest: np.ndarray | float, names: tuple[str, ...]) -> list[str]:
