@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tsm.plugin.cli.train import choose, main, parse
+from tsm.plugin.train import plan
 
 from .conftest import TINY
 
@@ -52,6 +53,13 @@ def test_what_trains_is_in_the_name_and_what_does_not_is_not(here):
     assert len({name, *(folder_of(f"{base} {other}") for other in others)}) == len(others) + 1
     assert folder_of(f"{base} x/../a") == folder_of(f"{base} a")
     assert folder_of(f"{base} --save-dir mine") == "mine"
+
+
+def test_a_new_setting_does_not_rename_folders(here, monkeypatch):
+    base = "--arch plstm_lm --lr .1 --seed 2"
+    name = folder_of(base)
+    monkeypatch.setattr(plan, "TRAINS", tuple(n for n in plan.TRAINS if n != "reset_share"))
+    assert folder_of(base) == name
 
 
 def test_no_save_restores_nothing(runs, capsys):
