@@ -42,6 +42,17 @@ def test_two_processes_are_one_and_resume_as_one(runs, tmp_path):
         torch.testing.assert_close(two[name], value, atol=1e-5, rtol=1e-5, msg=name)
 
 
+def test_each_process_draws_the_rows_that_start_from_zero(runs, tmp_path):
+    """A share of 1 is the same everywhere; otherwise each process has random numbers of its own."""
+    log = tmp_path / "one.log"
+    runs("one", f"--reset-share 1 --max-update 4 --log-format json --log-file {log}")
+    both = launch(tmp_path, "two", "--reset-share 1 --max-update 4", 2)
+    assert curve(both) == pytest.approx(curve(log), abs=1e-5)
+    launch(tmp_path, "some", "--reset-share .5 --max-update 4", 2)
+    first, second = (generator["torch"] for generator in runs.state("some")["generators"])
+    assert not torch.equal(first, second)
+
+
 def test_a_signal_stops_both_after_the_same_update(runs, tmp_path):
     given = [*TINY.split(), "--save-dir", str(tmp_path / "s"), "--max-epoch", "100000"]
     process = start(given, 2)
