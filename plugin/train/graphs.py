@@ -117,7 +117,8 @@ class Recording:
 
 
 def _copy_all(values: Sequence[Tensor], places: Sequence[Tensor]) -> None:
-    """Copies each value to its place, those of a dtype in one launch."""
+    """Copies each value to its place: those of a dtype in one launch, if all of them are dense. Tokens that are
+    slices of a longer row, and states whose width is not a multiple of 8, take one launch each."""
     pairs: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
     for place, value in zip(places, values, strict=True):
         to, source = pairs.setdefault(place.dtype, ([], []))

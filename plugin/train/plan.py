@@ -28,6 +28,9 @@ from .settings import LoopConfig
 TRAINS = (
     "clip_norm", "update_freq", "alpha", "beta", "reset_share", "seed", "bf16", "finetune_from_model",
 )  # fmt: skip
+# Those that older versions did not have, with the value that stands for what they did. It is not part of a
+# folder's name, so that older runs keep theirs.
+ADDED = {"reset_share": 0.0}
 # Settings of the model that only affect speed.
 UNTRAINED = ("backend",)
 # Settings of the model whose default may depend on the data. If given, they count as chosen even if they equal
@@ -137,29 +140,22 @@ def make_plan(
 
 
 def run_folder(plan: Plan) -> Path:
-    """runs/DATA-ARCH-HASH. Equal settings give the same folder, whether or not defaults are spelled out. Only
-    those that differ from the defaults count, so that a new one does not rename the folders of older runs."""
-    task = _changed(plan.task_config)
+    """runs/DATA-ARCH-HASH. Equal settings give the same folder, whether or not defaults are spelled out."""
+    task = vars(plan.task_config)
     data = Path(task["data"]).resolve() if task.get("data") else None
     criterion = "" if plan.criterion == TASKS.get(plan.task).criterion else plan.criterion
+    loop = {name: getattr(plan.loop, name) for name in TRAINS}
     settings = {
         "names": [plan.arch, plan.task, criterion, plan.optimizer, plan.lr_scheduler],
         "task": {**task, "data": str(data)},
-        "optimizer": _changed(plan.optimizer_config),
-        "lr_scheduler": _changed(plan.schedule_config),
-        "loop": {name: value for name, value in _changed(plan.loop).items() if name in TRAINS},
+        "optimizer": vars(plan.optimizer_config),
+        "lr_scheduler": vars(plan.schedule_config),
+        "loop": {name: value for name, value in loop.items() if (name, value) not in ADDED.items()},
         "model": _besides_defaults(plan.arch, plan.model),
     }
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode())
     name = data.name if data is not None else plan.task
     return Path(RUNS, f"{name[:40]}-{plan.arch}-{digest.hexdigest()[:8]}")
-
-
-def _changed(config: Any) -> dict[str, Any]:
-    """The settings of a dataclass that differ from their defaults."""
-    values = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
-    usual = {field.name: field.default for field in dataclasses.fields(config)}
-    return {name: value for name, value in values.items() if value != usual[name]}
 
 
 def _besides_defaults(arch: str, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import signal
 import pytest
 import torch
 
+from tsm.plugin.cli.preprocess import main as preprocess
 from tsm.plugin.train.distributed import World, share_rows, stack_rows
 
 from .conftest import TINY, shape_of_log
@@ -43,14 +44,21 @@ def test_two_processes_are_one_and_resume_as_one(runs, tmp_path):
 
 
 def test_each_process_draws_the_rows_that_start_from_zero(runs, tmp_path):
-    """A share of 1 is the same everywhere; otherwise each process has random numbers of its own."""
+    """A share of 1 is the same everywhere; otherwise each process has random numbers of its own: if all rows
+    read the same text, only those that start from zero can differ."""
     log = tmp_path / "one.log"
     runs("one", f"--reset-share 1 --max-update 4 --log-format json --log-file {log}")
     both = launch(tmp_path, "two", "--reset-share 1 --max-update 4", 2)
     assert curve(both) == pytest.approx(curve(log), abs=1e-5)
-    launch(tmp_path, "some", "--reset-share .5 --max-update 4", 2)
-    first, second = (generator["torch"] for generator in runs.state("some")["generators"])
-    assert not torch.equal(first, second)
+    (tmp_path / "text").write_text("a b c d e f\n" * 16 * 30)
+    text = ["--trainpref", str(tmp_path / "text"), "--validpref", str(tmp_path / "text")]
+    assert preprocess([*text, "--destdir", str(tmp_path / "data")]) == 0
+    base = TINY.replace("--generated-tokens 1000", str(tmp_path / "data"))
+    for name, share in (("none", 0), ("some", 0.5)):
+        flags = f"--reset-share {share} --batch-size 16 --max-update 4"
+        launch(tmp_path, name, flags, 2, base)
+        first, second = runs.state(name)["carried"][0]["h"].chunk(2)
+        assert torch.equal(first, second) == (share == 0)
 
 
 def test_a_signal_stops_both_after_the_same_update(runs, tmp_path):

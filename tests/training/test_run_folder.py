@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,18 @@ def test_a_new_setting_does_not_rename_folders(here, monkeypatch):
     assert folder_of(base) == name
 
 
+def test_a_changed_default_begins_a_new_folder(here):
+    """The task of a --user-dir may be edited between two runs."""
+    argv = ["--arch", "plstm_lm"]
+    made = parse(argv, choose(argv))
+    kinds = [
+        dataclasses.make_dataclass("Config", [("data", str, ""), ("length", int, length)])
+        for length in (20, 9)
+    ]
+    one, two = (plan.run_folder(dataclasses.replace(made, task_config=kind())) for kind in kinds)
+    assert one != two
+
+
 def test_no_save_restores_nothing(runs, capsys):
     assert runs("r", "--max-update 2") == 0
     before = sorted((path.name, path.stat().st_mtime_ns) for path in (runs.root / "r").iterdir())
@@ -120,8 +133,6 @@ def test_of_two_gpus_the_second(monkeypatch):
 def test_a_default_that_is_given_changes_nothing(here):
     """Passing the default that --help shows changes nothing, except for settings that may depend on the
     data."""
-    import dataclasses
-
     from tsm.plugin.archs import config_class, get_architecture
     from tsm.plugin.cli._train_presets import as_words
     from tsm.plugin.train.plan import OPEN
