@@ -144,7 +144,9 @@ def own_series(args: argparse.Namespace, options: Options, out: Path) -> Meta:
         columns = replace(columns, values=values)
         read = {s: SeriesTable(table, columns) for s, table in tables.items()}
     shares = parse_shares(args.split) if args.split else None
-    return build_series(read, out, options, shares, args.per_step, (values, targets))
+    columns_read = values, targets
+    label = args.label_column or ""
+    return build_series(read, out, options, shares, args.per_step, columns_read, label)
 
 
 def _subword(args: argparse.Namespace) -> Subword | None:

@@ -165,16 +165,11 @@ class LoadedModel(ABC):
     def logits(self, inputs: Any, dt: Any = None) -> list[Array]:
         """The outputs for each input, given as in `predict`: float [C] for a classifier, else [T,C]."""
         rows = self._rows(inputs)
-        if dt is None:
-            return self.run(rows, None)
-        if np.isscalar(dt):
-            return self.run(rows, [np.full(len(row), dt, np.float32) for row in rows])
-        dts = [np.asarray(one, np.float32) for one in dt]
-        if [one.shape for one in dts] != [(len(row),) for row in rows]:
-            raise ValueError(
-                "dt does not fit the inputs; accepted: a number, or [T] numbers for each of them"
-            )
-        return self.run(rows, dts)
+        read = slice(self.reads)
+        dts = None
+        if dt is not None:
+            dts = [steps[read] for steps in _time_steps(dt, [len(row) for row in rows])]
+        return self.run([row[read] for row in rows], dts)
 
     def _needs(self, family: str, method: str) -> None:
         if self.family != family:
@@ -207,7 +202,7 @@ class LoadedModel(ABC):
                     f"inputs[{number}] is {row.dtype} {row.shape}; accepted: {what}, at least one step"
                 )
             with np.errstate(over="ignore"):
-                row = row.astype(np.int64 if width is None else np.float32)[: self.reads]
+                row = row.astype(np.int64 if width is None else np.float32)
             if not np.isfinite(row).all():
                 raise ValueError(f"inputs[{number}] has a number that is not finite in float32")
             rows.append(row)
@@ -223,6 +218,22 @@ class LoadedModel(ABC):
 
     def __repr__(self) -> str:
         return f"<tsm.load({str(self.path)!r}): {NAMES[self.family]}>"
+
+
+def _time_steps(dt: Any, lengths: list[int]) -> list[Array]:
+    """The time steps of sequences of these lengths, from a number or from [T] numbers for each."""
+    try:
+        if isinstance(dt, (int, float)) or getattr(dt, "ndim", None) == 0:
+            return [np.full(length, float(dt), np.float32) for length in lengths]
+        found = [np.asarray(one, np.float32) for one in dt]
+        fits = [one.shape for one in found] == [(length,) for length in lengths]
+    except (TypeError, ValueError):
+        fits = False
+    if not fits:
+        raise ValueError(
+            "dt does not fit the inputs; accepted: a number, or [T] numbers for each of them"
+        )
+    return found
 
 
 NAMES = {"lm": "language model", "classifier": "classifier", "tagger": "tagger"}

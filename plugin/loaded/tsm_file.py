@@ -70,9 +70,10 @@ class TsmFileModel(LoadedModel):
         last = self.family == "classifier"
         if self.input_size is None:  # text is padded with the id after the dictionary's last
             padding = self.model.vocab_size - 1
-            rows = [
-                np.pad(r, (0, self._filled(len(r)) - len(r)), constant_values=padding) for r in rows
-            ]
+            more = [(0, self._filled(len(row)) - len(row)) for row in rows]
+            rows = [np.pad(r, m, constant_values=padding) for r, m in zip(rows, more, strict=True)]
+            if dts is not None:
+                dts = [np.pad(t, m, constant_values=1) for t, m in zip(dts, more, strict=True)]
         for start in range(0, len(rows), STREAMS):
             part = rows[start : start + STREAMS]
             times = None if dts is None else dts[start : start + STREAMS]

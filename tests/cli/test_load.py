@@ -133,7 +133,9 @@ def test_predict_values_with_time_steps(tmp_path):
         np.stack(model.logits(lists, 0.5)), np.stack(model.logits(rows, equal)), "stream", "float32"
     )
     assert not np.array_equal(model.logits(rows)[0], model.logits(rows, 0.5)[0])
-    for wrong in (dts[:2], [0.5, 0.5, 0.5]):
+    for number in (np.array(0.5), torch.tensor(0.5), np.float32(0.5)):
+        assert np.array_equal(model.logits(rows, number)[0], model.logits(rows, 0.5)[0])
+    for wrong in (dts[:2], [0.5, 0.5, 0.5], "0.5", 1j, np.array("0.5x"), np.array(1j)):
         with pytest.raises(ValueError, match="dt does not fit the inputs; accepted: a number, or"):
             model.predict(rows, wrong)
     with pytest.raises(ValueError, match=r"inputs\[1\] is .*accepted: \[T, 3\] values"):

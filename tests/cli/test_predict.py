@@ -293,14 +293,20 @@ def test_a_file_reads_as_much_of_a_text_as_its_checkpoint(tmp_path, ask, capsys,
     rows = [{"text": t, "label": NAMES[i % 2]} for i, t in enumerate(TEXTS * 4)]
     (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     data = ["--trainpref", str(tmp_path / "t.jsonl"), "--split", "0.5,0.5"]
-    words = ["--arch", "lstm_classifier", "--decoder-embed-dim", "4", *flags.split()]
+    words = ["--arch", "plstm_classifier", "--decoder-embed-dim", "4", *flags.split()]
     made = learn(tmp_path, data, *words)
     lines = "good film\na bad, bad film so so and so on\n" + "bad " * 9 + "\n"
     for more in ([], ["--max-length", "1"]):
         same(ask(made.path, "--cpu", *more, text=lines), ask(made.file, *more, text=lines))
     texts = lines.splitlines()
-    one, two = tsm.load(made.path).predict(texts), tsm.load(made.file).predict(texts)
-    assert np.allclose(one.probabilities, two.probabilities, atol=1e-5)
+    checkpoint, file = tsm.load(made.path), tsm.load(made.file)
+    lengths = [len(text.replace(",", " ,").split()) for text in texts]
+    steps = [np.linspace(0.5, 2, length) for length in lengths]
+    for dt in (None, 0.5, steps):
+        one, two = (model.predict(texts, dt) for model in (checkpoint, file))
+        assert np.allclose(one.probabilities, two.probabilities, atol=1e-5)
+    one, two = (file.predict(texts, dt).probabilities for dt in (1, 2))
+    assert not np.array_equal(one, two)
     if "--fixed-length" in flags:
         (tmp_path / "long.txt").write_text(lines)
         more = [str(tmp_path / "long.txt"), "--max-length", "7"]

@@ -289,8 +289,16 @@ def test_targets_that_are_inputs_are_told(run, tmp_path, values):
     (tmp_path / "d.csv").write_text("id,v,late,y\n" + rows)
     flags = ["--sequence-column", "id", "--value-columns", values, "--target-columns", "late,y"]
     code, out, _ = run("--trainpref", tmp_path / "d.csv", *flags, "--destdir", tmp_path / "d")
-    told = "can copy these targets, since they are inputs at the same step: late\n"
+    told = "a model can copy what it should predict, since it is also an input: late\n"
     assert code == 0 and (told in out) == ("late" in values)
+
+
+def test_a_label_that_is_an_input_is_told(run, tmp_path):
+    rows = "".join(f"s{i},1,{i % 2}\n" for i in range(8))
+    (tmp_path / "d.csv").write_text("id,v,kind\n" + rows)
+    flags = ["--sequence-column", "id", "--value-columns", "v,kind", "--label-column", "kind"]
+    code, out, _ = run("--trainpref", tmp_path / "d.csv", *flags, "--destdir", tmp_path / "d")
+    assert code == 0 and "since it is also an input: kind\n" in out
 
 
 @pytest.mark.parametrize("per_step", [False, True])

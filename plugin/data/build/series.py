@@ -73,8 +73,10 @@ def build_series(
     shares: Shares | None,
     per_step: bool,
     columns: tuple[tuple[str, ...], tuple[str, ...]],
+    label: str = "",
 ) -> Meta:
-    """Writes everything into the folder `out`. columns: names of the values and targets, if they have any."""
+    """Writes everything into the folder `out`. columns: names of the values and targets, if they have any.
+    label: the name of the column with the classes."""
     found = {split: _scan(file, split, options) for split, file in files.items()}
     train = found["train"]
     for split, other in found.items():
@@ -115,7 +117,7 @@ def build_series(
         splits[split], counts = _write(file, keep, out / split, shape, labels, options)
         classes.append(counts)
     notes = [] if labels is None else balance_note(classes[0], labels)
-    notes += _both(*columns)
+    notes += _both(columns[0], (*columns[1], label))
     notes += _large("inputs saturate the gates", train.largest, columns[0])
     notes += _large("targets are learned slowly", train.largest_target, columns[1])
     rule = "the user's files"
@@ -137,12 +139,12 @@ def build_series(
 
 
 def _both(values: tuple[str, ...], targets: tuple[str, ...]) -> list[str]:
-    """A note if a target can be read off the inputs."""
+    """A note if a target or the class can be read off the inputs."""
     both = [name for name in targets if name in values]
     if not both:
         return []
     return [
-        f"a model can copy these targets, since they are inputs at the same step: {', '.join(both)}"
+        f"a model can copy what it should predict, since it is also an input: {', '.join(both)}"
     ]
 
 
