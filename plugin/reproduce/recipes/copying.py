@@ -176,7 +176,8 @@ register(
             "In bfloat16 its gradient also becomes less exact, and it has 24% of the symbols right at "
             "update 21,114, where the run in float32 has 45% (one seed each). `lstm-500` with seed 2 "
             "diverged at update 105,728; in float32 it passed that update, and still guessed (12.5%) at "
-            "111,376.",
+            "111,376. The run of `plstm-1000-float32` is older than the variant of this name: its command is "
+            "recorded as `plstm-1000` with `--no-bf16`.",
             "The memory of `nru` starts near 6e4, for the reason given at `psmnist-fg`.",
         ),
     )
