@@ -60,6 +60,12 @@ def raw_stream(device: int) -> int:
     return found
 
 
+def matmul_precision() -> str:
+    """torch.backends.cuda.matmul.fp32_precision, without the four comparisons of that module."""
+    found: str = torch._C._get_fp32_precision_getter("cuda", "matmul")
+    return found
+
+
 def borrowed(tensor: Tensor) -> Tensor:
     """The same memory as a tensor that does not keep it. Memory of a CUDA graph stays reserved for its pool."""
     own = tensor.untyped_storage()

@@ -4,6 +4,7 @@
 
     forward(call, x, weight_x, bias, weight_h, state, vectors, dt, lengths, keep) -> y, last, saved
     backward(call, needs, ..., saved, grad_y, grad_last, overwrite) -> Gradients
+        needs: which gradients, of x, weight_x, bias, weight_h and the states
     saved_shapes(call, keep) -> dtype and shape of each array in `saved`
 
 and a constant: READS_INPUTS (backward reads x, weights, h and y; otherwise `saved` holds everything it needs).

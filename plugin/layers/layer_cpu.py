@@ -88,12 +88,13 @@ def backward(
     for grad in grad_last:
         expect(y, "the gradient of a state", grad, exact, batch, hidden)
     dt, lengths = [None if t is None else _dense(t) for t in (dt, lengths)]
+    of_state = saved[0].new_empty(len(grad_last), batch, hidden)
     found = Gradients(
         empty(x.shape, x.dtype, x.device) if needs[0] else None,
         torch.empty_like(weight_x) if needs[1] else None,
         weight_x.new_empty(weight_x.shape[0]),
         torch.empty_like(weight_h) if needs[3] else None,
-        saved[0].new_empty(len(grad_last), batch, hidden),
+        of_state if needs[4] else None,
         None if vectors is None else torch.empty_like(vectors),
     )
     of_last = [address(g) for g in grad_last]
@@ -115,7 +116,7 @@ def backward(
         grad_weight_x=address(found.weight_x),
         grad_bias=address(found.bias),
         grad_weight_h=address(found.weight_h),
-        grad_state=address(found.state),
+        grad_state=address(of_state),
         grad_vectors=address(found.vectors),
     )
     return found

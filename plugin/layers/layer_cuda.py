@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from ..cells import get_cell
-from ..common.torch_private import raw_stream
+from ..common.torch_private import matmul_precision, raw_stream
 from .checks import expect, expect_rest
 from .contract import Gradients, LayerCall
 from .core import DTYPES, _core, cell_info, rows_of_u, saved_state_count
@@ -208,7 +208,7 @@ class _Backward(NamedTuple):
     sums: tuple[int, ...]
     scratch: int  # bytes
     states: View  # of sums
-    vectors: View  # of sums, for each row of the batch
+    vectors: View  # of sums, for each row of the batch: [K,B,H], or [B,H] if there is one
 
 
 def backward(
@@ -253,9 +253,9 @@ def backward(
     scratch = torch.empty(made.scratch, dtype=torch.uint8, device=device)
     arrays = (rows, kept, *masks, dz, *grads, dt, lengths, *found, sums, scratch)
     made.run(tuple([0 if t is None else t.data_ptr() for t in arrays]), current_stream(device))
-    of_vectors = None if vectors is None else sums.as_strided(*made.vectors).sum(1).flatten()
+    of_vectors = None if vectors is None else sums.as_strided(*made.vectors).sum(-2).flatten()
     grad_x, grad_w, grad_b, grad_u = found
-    of_state = sums.as_strided(*made.states)
+    of_state = sums.as_strided(*made.states) if needs[4] else None
     return Gradients(grad_x, grad_w, grad_b, grad_u, of_state, of_vectors)
 
 
@@ -342,6 +342,7 @@ def _backward(
             sketch.copy(grad_u.unflatten(0, (gates, hidden)), of_u, 0.0, mask_u, call.scales[1])
     sketch.run_copies()
     bytes_ = 0 if overwrite else z.numel() * z.dtype.itemsize
+    of_vectors = sums[states:, :, :hidden]
     return _Backward(
         sketch.launches.run,
         gradients,
@@ -349,7 +350,7 @@ def _backward(
         tuple(sums.shape),
         sketch.scratch_bytes,
         _view(sums[:states, :, :hidden]),
-        _view(sums[states:, :, :hidden]),
+        _view(of_vectors[0] if info["vectors"] == 1 else of_vectors),
     )
 
 
@@ -469,7 +470,7 @@ def _ordinal(device: torch.device) -> int:
 
 def allows_tf32(dtype: torch.dtype) -> bool:
     """Whether products of this dtype may round to tf32: those of float32, if torch allows it."""
-    return dtype == torch.float32 and torch.backends.cuda.matmul.fp32_precision == "tf32"
+    return dtype == torch.float32 and matmul_precision() == "tf32"
 
 
 def current_stream(device: torch.device) -> int:

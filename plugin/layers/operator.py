@@ -112,7 +112,7 @@ class LayerFunction(torch.autograd.Function):
             call, x, weight_x, bias, weight_h, state, vectors, dt, lengths, keep, *masks
         )
         if keep:
-            ctx.implementation, ctx.call, ctx.links = implementation, call, links
+            ctx.fixed = fixed
             ctx.addresses = [t.data_ptr() for t in saved]
             ctx.set_materialize_grads(False)
             # Always save y, which is used to detect second derivatives.
@@ -130,10 +130,11 @@ class LayerFunction(torch.autograd.Function):
             raise RuntimeError("a second backward after one without retain_graph=True")
         if is_transformed([g for g in grads if g is not None]):
             refuse("vmap")
+        implementation, call, links = ctx.fixed[:3]
         hooked = [t.data_ptr() for t in saved] != ctx.addresses
         if hooked:  # a saved-tensor hook has replaced them
-            saved = _checked(ctx.implementation, ctx.call, saved)
-        if ctx.implementation.READS_INPUTS:  # y is also read by address
+            saved = _checked(implementation, call, saved)
+        if implementation.READS_INPUTS:  # y is also read by address
             y = y.contiguous()
         # Overwrite the saved arrays if the graph is not retained and they are still those of forward.
         overwrite = not graph_is_retained() and not hooked
@@ -142,7 +143,7 @@ class LayerFunction(torch.autograd.Function):
         needs = ctx.needs_input_grad[1:]
         arrays = (x, weight_x, weight_h, h, vectors, dt, lengths, y, saved, *grads)
         run = _DifferentiatedOnce.apply if torch.is_grad_enabled() else _gradients
-        found = run(ctx.implementation, ctx.call, ctx.links, needs, overwrite, *arrays)
+        found = run(implementation, call, links, needs, overwrite, *arrays)
         return None, *found
 
 
@@ -175,13 +176,14 @@ def _gradients(
     *grad_last: Tensor | None,
 ) -> tuple[Tensor | None, ...]:
     """The gradients of all inputs of `run_function`. Autograd casts each to the dtype of its input."""
+    wanted = needs[4 : len(needs) - len(links)]
+    needed = (*needs[:4], any(wanted))
     with without_autocast(saved[0].device):
         found = implementation.backward(
-            call, needs, x, weight_x, weight_h, h, vectors, dt, lengths, y, saved, grad_y,
+            call, needed, x, weight_x, weight_h, h, vectors, dt, lengths, y, saved, grad_y,
             grad_last, overwrite
         )  # fmt: skip
-    wanted = needs[4 : len(needs) - len(links)]
-    states = found.state if any(wanted) else [None] * len(wanted)
+    states = [None] * len(wanted) if found.state is None else found.state
     return *found[:4], *states, *raw_gradients(links, found.vectors, vectors)
 
 
@@ -282,7 +284,7 @@ def backward_operator(
         expect_rest(call, x, values, dt, lengths)
         with without_autocast(x.device):
             found = implementation.backward(
-                call, (True,) * 4, x, weight_x, weight_h, state[0], values, dt, lengths, y, used,
+                call, (True,) * 5, x, weight_x, weight_h, state[0], values, dt, lengths, y, used,
                 grad_y, of_last, False
             )  # fmt: skip
     made = zip(found, inputs, strict=True)

@@ -21,7 +21,7 @@ from .choose import Route, choose
 from .contract import LayerCall, state_dtype_of
 from .dropout import drop_mask, dropped, kept_scale
 from .operator import needs_operator, run_function, run_operator
-from .parameters import value_of
+from .parameters import all_rows, value_of
 from .reference import reference_recurrence
 
 States = dict[str, Tensor]
@@ -66,6 +66,8 @@ class CellOverTime:
         # The link of each vector and the name of its raw value; a fixed vector is its own raw value.
         self._links = ["identity" if n in self.fixed_names else vectors[n].link for n in vectors]
         self.raw_names = [n if n in self.fixed_names else f"{n}_raw" for n in vectors]
+        own = {source: len(self.cell.gates_of(source)) for source in "xh"}
+        self._read_partly = {s for s, count in own.items() if 0 < count < len(self.cell.gates)}
 
     def fixed_vector(self, name: str) -> Tensor:
         """The values [H] of a vector that is fixed by the options."""
@@ -85,6 +87,10 @@ class CellOverTime:
     def vector_values(self, raw: Sequence[Tensor]) -> dict[str, Tensor]:
         """The cell's per-unit values: link(raw) of learned parameters, or fixed values."""
         return dict(zip(self.cell.vectors, map(value_of, self._links, raw), strict=True))
+
+    def rows(self, source: str, weight: Tensor) -> Tensor:
+        """A weight or bias for "x" or "h" with rows for every gate, as formulas expect."""
+        return all_rows(self.cell, source, weight) if source in self._read_partly else weight
 
     def zeros(self, batch: int, like: Tensor) -> States:
         """The initial states (zeros) for weights with the dtype and device of `like`."""

@@ -15,7 +15,7 @@ from .checks import check_starts
 from .contract import state_dtype_of
 from .dropout import dropped
 from .over_time import CellOverTime, Numbers
-from .parameters import all_rows, start_value
+from .parameters import start_value
 
 OF_STACKS = (
     "num_layers",
@@ -140,11 +140,12 @@ class Recurrent(CellOverTime, nn.Module):
         """weight_x, weight_h or one of `weights` with rows for every gate, as formulas expect."""
         weight = self._u() if name == "weight_h" else getattr(self, name)
         source = {"weight_x": "x", "weight_h": "h"}.get(name)
-        return weight if source is None else all_rows(self.cell, source, weight)
+        return weight if source is None else self.rows(source, weight)
 
     def _u(self) -> Tensor:
         """weight_h, or an empty [0, H] if there is none."""
-        return self.bias.new_empty(0, self.hidden_size) if self.weight_h is None else self.weight_h
+        weight = self.weight_h
+        return self.bias.new_empty(0, self.hidden_size) if weight is None else weight
 
     def vectors(self) -> dict[str, Tensor]:
         """The cell's per-unit values: link(raw) of learned parameters, or fixed values."""
@@ -176,9 +177,9 @@ class Recurrent(CellOverTime, nn.Module):
             self.restore_frozen()
         weight_h = self._u()
         rates = (self.input_dropout, self.weight_dropout) if self.training else (0.0, 0.0)
-        if 0 < len(self.cell.gates_of("h")) < len(self.cell.gates):  # add rows after dropout
+        if "h" in self._read_partly:  # add rows after dropout
             x, weight_h = dropped(x, weight_h, rates)
-            weight_h, rates = all_rows(self.cell, "h", weight_h), (0.0, 0.0)
+            weight_h, rates = self.rows("h", weight_h), (0.0, 0.0)
         others = {name: getattr(self, name) for name in self.weights if name != "weight_h"}
         raw = self._raw_vectors()
         weight_x, bias = self.matrix("weight_x"), self.effective_bias()

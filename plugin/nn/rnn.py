@@ -18,7 +18,7 @@ from ..common.checks import check_integer
 from ..init import gate_biases
 from ..layers.checks import check_dt
 from ..layers.over_time import CellOverTime, Numbers
-from ..layers.parameters import all_rows, start_value
+from ..layers.parameters import start_value
 from ..registry import unknown
 from .projection import check_projection, run_projected
 from .sequences import Batch, Reversal, open_batch
@@ -191,7 +191,7 @@ class RNN(nn.Module):
             return getattr(self, name + suffix)
 
         def rows(source: str, name: str) -> Tensor:
-            return all_rows(self.cell, source, own(name))
+            return self.over_time.rows(source, own(name))
 
         weight_x = rows("x", "weight_ih")
         bias = rows("x", "bias_ih") if self.bias else weight_x.new_zeros(len(weight_x))

@@ -65,6 +65,17 @@ def test_apply_function():
     assert torch.equal(y, 2 * X[:2]) and torch.equal(x.grad, 3 * X[:2])
 
 
+def test_matmul_precision():
+    settings = torch.backends.cuda.matmul
+    before = settings.fp32_precision
+    try:
+        for precision in ("ieee", "tf32"):
+            settings.fp32_precision = precision
+            assert private.matmul_precision() == precision
+    finally:
+        settings.fp32_precision = before
+
+
 @pytest.mark.gpu
 def test_raw_stream():
     for stream in (torch.cuda.current_stream(), torch.cuda.Stream()):
