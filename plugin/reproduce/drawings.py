@@ -3,18 +3,21 @@ drawings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..registry import Registry
-from .paired import mean_and_error
-from .recipe import Experiment, Variant
+from .paired import far_apart, mean_and_error
+from .recipe import Experiment, Metric, Variant
 from .store import Summary
 
 Runs = Sequence[tuple[Variant, list[Summary]]]
-Points = dict[str, list[tuple[float, float]]]  # "model, condition" -> (x, y)
+Line = list[tuple[float, float]]  # x, y
+Points = dict[str, Line]  # by "model, condition"
+GAP = (math.nan, math.nan)
 
 
 class Drawing:
@@ -62,27 +65,51 @@ def _curves(experiment: Experiment, runs: Runs) -> Points:
     }
 
 
-def _metrics(experiment: Experiment, runs: Runs) -> Points:
-    """The metrics of the table from left to right, one line per variant: means over seeds."""
-    lines: Points = {}
-    for variant, found in runs:
-        points = []
-        for i, metric in enumerate(experiment.metrics):
-            values = [r.metrics[metric.key] for r in found if metric.key in r.metrics]
-            if values:
-                points.append((float(i), mean_and_error(values)[0] * metric.scale))
-        lines[variant.label] = points
-    return lines
+def _metrics(metrics: Mapping[float, Metric], run: Summary) -> dict[float, float]:
+    """The metrics that a run has, by place."""
+    return {
+        at: run.metrics[metric.key] * metric.scale
+        for at, metric in metrics.items()
+        if metric.key in run.metrics
+    }
+
+
+def _lines(each: Sequence[Mapping[float, float]]) -> list[Line]:
+    """Values of runs by place: their means, or a line per run if runs are far apart at one of the places."""
+    found = _grouped(each)
+    if not any(map(far_apart, found.values())):
+        return [[(at, mean_and_error(values)[0]) for at, values in found.items()]]
+    return [sorted(run.items()) for run in each]
+
+
+def _grouped(each: Sequence[Mapping[float, float]]) -> dict[float, list[float]]:
+    places = sorted({at for run in each for at in run})
+    return {at: [run[at] for run in each if at in run] for at in places}
+
+
+def _together(lines: Sequence[Line]) -> Line:
+    """Lines of one name as one, with gaps between them."""
+    found: Line = []
+    for line in lines:
+        found += ([GAP] if found and line else []) + line
+    return found
 
 
 def _against_first(experiment: Experiment, runs: Runs) -> Points:
-    """Like `_metrics`, but as the difference in percent from the first variant that was run, since the values
-    of different bins differ by factors of hundreds."""
-    lines = {label: points for label, points in _metrics(experiment, runs).items() if points}
-    first = dict(next(iter(lines.values()), ()))
+    """The metrics of the table from left to right, as the difference in percent from the first variant that was
+    run, since the values of different bins differ by factors of hundreds."""
+    metrics = {float(i): metric for i, metric in enumerate(experiment.metrics)}
+    found = {v.label: [_metrics(metrics, run) for run in own] for v, own in runs if own}
+    first = _grouped(next(iter(found.values()), []))
+    usual = {at: mean_and_error(values)[0] for at, values in first.items()}
     return {
-        label: [(i, 100 * (value / first[i] - 1)) for i, value in points if i in first]
-        for label, points in lines.items()
+        label: _together(
+            [
+                [(at, 100 * (value / usual[at] - 1)) for at, value in line if at in usual]
+                for line in _lines(each)
+            ]
+        )
+        for label, each in found.items()
     }
 
 
@@ -90,34 +117,30 @@ def _lengths(prefix: str) -> Callable[[Experiment, Runs], Points]:
     """The metrics with keys such as `accuracy_at_200`, over the lengths."""
 
     def collect(experiment: Experiment, runs: Runs) -> Points:
-        keys = [metric.key for metric in experiment.metrics]
+        metrics = {
+            float(metric.key.removeprefix(prefix)): metric
+            for metric in experiment.metrics
+            if metric.key.startswith(prefix)
+        }
         return {
-            label: [
-                (float(keys[int(i)].removeprefix(prefix)), value)
-                for i, value in points
-                if keys[int(i)].startswith(prefix)
-            ]
-            for label, points in _metrics(experiment, runs).items()
+            variant.label: _together(_lines([_metrics(metrics, run) for run in found]))
+            for variant, found in runs
         }
 
     return collect
 
 
 def _detail(name: str, x: Callable[[Any], float]) -> Callable[[Experiment, Runs], Points]:
-    """Accuracy in each group of a measure, averaged over seeds."""
+    """Accuracy in each group of a measure."""
+
+    def of(run: Summary) -> dict[float, float]:
+        rows = run.details.get(name, [])
+        return {x(row): 100 * row["accuracy"] for row in rows if row["accuracy"] is not None}
 
     def collect(experiment: Experiment, runs: Runs) -> Points:
-        lines: Points = {}
-        for variant, found in runs:
-            groups: dict[float, list[float]] = {}
-            for run in found:
-                for row in run.details.get(name, []):
-                    if row["accuracy"] is not None:
-                        groups.setdefault(x(row), []).append(100 * row["accuracy"])
-            lines[variant.label] = [
-                (at, mean_and_error(values)[0]) for at, values in sorted(groups.items())
-            ]
-        return lines
+        return {
+            variant.label: _together(_lines([of(run) for run in found])) for variant, found in runs
+        }
 
     return collect
 
@@ -257,8 +280,9 @@ DRAWINGS.register("by_length")(
     Drawing(
         _detail("by_length", _length_end),
         "words of the review, up to (last point: longer than 400)",
-        "test accuracy, %",
+        "test accuracy, % (from 80)",
         marker="o",
+        low=80,
     )
 )
 DRAWINGS.register("by_reach")(

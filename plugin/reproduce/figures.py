@@ -115,6 +115,8 @@ def _axes(axis: Axes, drawing: Drawing, panels: int) -> None:
             style.log_values(axis)
         else:
             axis.set_yscale("log")
+    if "low" in drawing.look:  # a run that has hardly learned would squeeze the others
+        axis.set_ylim(bottom=drawing.look["low"])
     if "ticks" in drawing.look:
         axis.set_xticks(range(len(drawing.look["ticks"])), drawing.look["ticks"], fontsize=7)
     elif panels > 1 and not drawing.look.get("xlog"):

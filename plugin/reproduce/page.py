@@ -43,7 +43,7 @@ How to read the tables below:
 
 - Measured values are means over seeds ± their standard error; (a to b) is a 95% bootstrap interval,
   averaged over the seeds. If seeds are far apart (a standard error above 5% of the mean), their values are
-  listed instead.
+  listed instead, and each seed has a line of its own in the figure.
 - In a published number, the value after ± is the deviation or error given by the paper.
 - Test values are those of the checkpoint with the best validation.
 - "epochs" shows how many epochs of the recipe were run; if a row has fewer than the recipe, its remarks say

@@ -111,6 +111,12 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
     return mean, math.sqrt(variance / len(values))
 
 
+def far_apart(values: Sequence[float]) -> bool:
+    """Whether the values are too far apart for a mean, so that they are listed instead."""
+    mean, error = mean_and_error(values)
+    return error is not None and error > 0.05 * abs(mean)
+
+
 def paired_interval(first: Sequence[Summary], second: Sequence[Summary]) -> str | None:
     """a - b over the seeds for which both models have bits; None if there are none."""
     a, b = (

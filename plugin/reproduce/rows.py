@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .paired import bounds, differences, mean_and_error, paired_interval, shown, signed
+from .paired import bounds, differences, far_apart, mean_and_error, paired_interval, shown, signed
 from .recipe import Experiment, Metric, Variant
 from .store import Store, Summary
 
@@ -118,12 +118,6 @@ def _measured(metric: Metric, runs: Sequence[Summary]) -> str:
     if len(having) < len(runs):
         text += f" ({len(having)} of {len(runs)} runs)"
     return text
-
-
-def far_apart(values: Sequence[float]) -> bool:
-    """Whether the values are too far apart for a mean, so that they are listed instead."""
-    mean, error = mean_and_error(values)
-    return error is not None and error > 0.05 * abs(mean)
 
 
 def _epochs(runs: Sequence[Summary]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,27 @@ def test_groups_of_units_are_sorted_by_timescale_within_bins_of_words():
         "multi-timescale, words <100": [(2.0, 1.2), (9.0, 1.5)],
         "multi-timescale, all words": [(2.0, 1.0), (9.0, 1.1)],
     }
+
+
+# Bins show the difference from the mean of the first model, in percent.
+@pytest.mark.parametrize(
+    ("kind", "name", "near", "far"),
+    [("bins", "frequency-bins", 0, (-20, 20)), ("windows", "text-windows", 2.01, (2, 3))],
+)
+def test_seeds_that_are_far_apart_have_a_line_each(kind, name, near, far):
+    (experiment,) = experiments(name)
+    variant = experiment.variants[0]
+    some = Store(ROOT / "results").all_of(variant)[0]
+    keys = [m.key for m in experiment.metrics if kind == "bins" or m.key.startswith("bits_at_")]
+
+    def drawn(*values):
+        runs = [dataclasses.replace(some, metrics=dict.fromkeys(keys, v)) for v in values]
+        (line,) = DRAWINGS.get(kind).collect(experiment, [(variant, runs)]).values()
+        return [y for _, y in line]
+
+    assert drawn(2.0, 2.02) == pytest.approx([near] * len(keys))
+    one, two = ([value] * len(keys) for value in far)
+    assert drawn(2.0, 3.0) == pytest.approx([*one, math.nan, *two], nan_ok=True)
 
 
 def test_only_the_compared_models_are_drawn():

@@ -14,10 +14,10 @@ import pytest
 from tsm.plugin.reproduce.drawings import DRAWINGS
 from tsm.plugin.reproduce.figures import draw, drawable, figure_name, stamp
 from tsm.plugin.reproduce.page import beyond, page, section
-from tsm.plugin.reproduce.paired import mean_and_error
+from tsm.plugin.reproduce.paired import far_apart, mean_and_error
 from tsm.plugin.reproduce.recipe import EXPERIMENTS, Experiment, Metric
 from tsm.plugin.reproduce.recipes.catalogue import experiments
-from tsm.plugin.reproduce.rows import difference, far_apart, row_of
+from tsm.plugin.reproduce.rows import difference, row_of
 from tsm.plugin.reproduce.runs.runner import perform
 from tsm.plugin.reproduce.store import Store
 from tsm.plugin.reproduce.tables import markdown, screen
