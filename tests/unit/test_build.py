@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from importlib.metadata import requires
 from pathlib import Path
 
@@ -27,6 +28,15 @@ def output(*words: object, cwd: Path) -> str:
         command, cwd=cwd, env=clean, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     return result.stdout
+
+
+def test_the_command_that_checks_a_wheel():
+    tomllib = pytest.importorskip("tomllib", reason="of Python 3.11")
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["cibuildwheel"]
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    subprocess.run(
+        settings["test-command"], shell=True, check=True, cwd=ROOT, env={**os.environ, "PATH": path}
+    )
 
 
 def test_a_checkout_in_a_folder_with_a_space(tmp_path):
