@@ -433,6 +433,7 @@ def embedding_gradient_cuda(
     tokens: int,
     grad: int,
     factors: int,
+    adds: bool,
     out: int,
     stream: int,
 ) -> None: ...

@@ -54,6 +54,11 @@ def graph_is_retained() -> bool:
     return bool(torch._C._autograd._get_current_graph_task_keep_graph())
 
 
+def has_hooks(parameter: Tensor) -> bool:
+    """Whether something is called with the gradient of a parameter, or after it has been added to `.grad`."""
+    return bool(parameter._backward_hooks or parameter._post_accumulate_grad_hooks)
+
+
 def raw_stream(device: int) -> int:
     """The current stream of a GPU, as the CUDA runtime knows it. torch.cuda.current_stream makes an object."""
     found: int = torch._C._cuda_getCurrentRawStream(device)

@@ -30,6 +30,7 @@ from ..common.torch_private import matmul_precision, raw_stream
 from .checks import expect, expect_rest
 from .contract import Gradients, LayerCall
 from .core import DTYPES, _core, cell_info, rows_of_u, saved_state_count
+from .later import Job, Parameters
 from .sketch import COPIED, Kind, Sketch, block_offsets
 
 READS_INPUTS = False
@@ -203,6 +204,7 @@ class _Backward(NamedTuple):
     """What a call of backward allocates and runs."""
 
     run: Any
+    of_weights: Any  # the launches of the gradients of weights; None: `run` has them
     gradients: list[Kind | None]  # of x, weight_x, bias, weight_h
     dz: int  # bytes; 0: dz overwrites z
     sums: tuple[int, ...]
@@ -226,8 +228,10 @@ def backward(
     grad_y: Tensor | None,
     grad_last: Sequence[Tensor | None],
     overwrite: bool,
+    parameters: Parameters | None = None,
 ) -> Gradients:
-    """Gradients in the dtypes of the inputs. overwrite: dz may overwrite the saved z."""
+    """Gradients in the dtypes of the inputs. overwrite: dz may overwrite the saved z. parameters: those of
+    weights are not returned but added to `.grad` later."""
     batch, steps, _, hidden = call.shape
     rows, kept, *others = saved
     masks = [others.pop(0) if scale else None for scale in call.scales]
@@ -241,8 +245,16 @@ def backward(
     given = tuple([None if g is None else (g.dtype, g.shape, g.stride()) for g in grads])
     rest = (direct, vectors is not None, dt is not None, lengths is not None, overwrite)
     version = _core.plan_version()
+    beside = parameters is not None and any(needs[1:4])
     made = _backward(
-        call, rows.get_device(), version, allows_tf32(call.dtype), tuple(needs[:4]), given, *rest
+        call,
+        rows.get_device(),
+        version,
+        allows_tf32(call.dtype),
+        tuple(needs[:4]),
+        given,
+        *rest,
+        beside,
     )
     found = [
         None if kind is None else torch.empty(kind[1], dtype=kind[0], device=device)
@@ -252,7 +264,18 @@ def backward(
     sums = torch.empty(made.sums, dtype=torch.float32, device=device)
     scratch = torch.empty(made.scratch, dtype=torch.uint8, device=device)
     arrays = (rows, kept, *masks, dz, *grads, dt, lengths, *found, sums, scratch)
-    made.run(tuple([0 if t is None else t.data_ptr() for t in arrays]), current_stream(device))
+    addresses, stream = (
+        tuple([0 if t is None else t.data_ptr() for t in arrays]),
+        current_stream(device),
+    )
+    if parameters is None or not beside:
+        made.run(addresses, stream)
+    else:
+        pairs = zip(parameters.weights, found[1:], strict=True)
+        later = [(weight, gradient) for weight, gradient in pairs if gradient is not None]
+        job = Job(made.of_weights.run, addresses, arrays, later)
+        parameters.later.run(lambda: made.run(addresses, stream), job)
+        found[1:] = [None, None, None]
     of_vectors = None if vectors is None else sums.as_strided(*made.vectors).sum(-2).flatten()
     grad_x, grad_w, grad_b, grad_u = found
     of_state = sums.as_strided(*made.states) if needs[4] else None
@@ -272,8 +295,9 @@ def _backward(
     has_dt: bool,
     has_lengths: bool,
     overwrite: bool,
+    beside: bool,
 ) -> _Backward:
-    """direct: the kernel reads grad_y itself."""
+    """direct: the kernel reads grad_y itself. beside: the gradients of weights are launched apart."""
     batch, steps, inputs, hidden = call.shape
     info, sketch = cell_info(call.cell), Sketch(device)
     gates, states, wide, deep = info["gates"], info["states"], widened(hidden), widened(inputs + 1)
@@ -330,6 +354,7 @@ def _backward(
     if grad_x is not None:
         sketch.product(flat, w.flatten(0, 1)[:, :across], back.flatten(0, 1), tf32)
         sketch.copy(grad_x, back[:, :-1, :inputs], 0.0, mask_x, call.scales[0])
+    first = sketch.split() if beside else None
     if any(needs[1:]):
         sketch.product(flat.t(), read.flatten(0, 1), product.flatten(0, 1), tf32)
         own = product[:, :hidden]
@@ -344,7 +369,8 @@ def _backward(
     bytes_ = 0 if overwrite else z.numel() * z.dtype.itemsize
     of_vectors = sums[states:, :, :hidden]
     return _Backward(
-        sketch.launches.run,
+        (first or sketch.launches).run,
+        None if first is None else sketch.launches,
         gradients,
         bytes_,
         tuple(sums.shape),

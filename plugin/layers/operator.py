@@ -27,6 +27,7 @@ from . import layer_cpu, layer_cuda
 from .checks import expect, expect_rest, refuse
 from .choose import choose
 from .contract import Gradients, LayerCall
+from .later import Parameters, in_block
 from .parameters import raw_gradients, values_of
 
 IMPLEMENTATIONS = {"layer_cpu": layer_cpu, "layer_cuda": layer_cuda}
@@ -114,6 +115,7 @@ class LayerFunction(torch.autograd.Function):
         if keep:
             ctx.fixed = fixed
             ctx.addresses = [t.data_ptr() for t in saved]
+            ctx.parameters = in_block((weight_x, bias, weight_h))
             ctx.set_materialize_grads(False)
             # Always save y, which is used to detect second derivatives.
             read: tuple[Tensor | None, ...] = (None, None, None, None, y)
@@ -142,9 +144,13 @@ class LayerFunction(torch.autograd.Function):
             ctx.addresses = None
         needs = ctx.needs_input_grad[1:]
         arrays = (x, weight_x, weight_h, h, vectors, dt, lengths, y, saved, *grads)
-        run = _DifferentiatedOnce.apply if torch.is_grad_enabled() else _gradients
-        found = run(implementation, call, links, needs, overwrite, *arrays)
-        return None, *found
+        fixed = implementation, call, links, needs, overwrite
+        if torch.is_grad_enabled():
+            return None, *_DifferentiatedOnce.apply(*fixed, *arrays)
+        parameters = ctx.parameters
+        if parameters is not None and not parameters.later.open:
+            parameters = None
+        return None, *_gradients(*fixed, *arrays, parameters=parameters)
 
 
 def _checked(implementation: ModuleType, call: LayerCall, saved: Sequence[Tensor]) -> list[Tensor]:
@@ -174,14 +180,17 @@ def _gradients(
     saved: Sequence[Tensor],
     grad_y: Tensor | None,
     *grad_last: Tensor | None,
+    parameters: Parameters | None = None,
 ) -> tuple[Tensor | None, ...]:
-    """The gradients of all inputs of `run_function`. Autograd casts each to the dtype of its input."""
+    """The gradients of all inputs of `run_function`. Autograd casts each to the dtype of its input.
+    parameters: those of weights may be computed later (layer_cuda)."""
     wanted = needs[4 : len(needs) - len(links)]
     needed = (*needs[:4], any(wanted))
+    others = () if parameters is None else (parameters,)
     with without_autocast(saved[0].device):
         found = implementation.backward(
             call, needed, x, weight_x, weight_h, h, vectors, dt, lengths, y, saved, grad_y,
-            grad_last, overwrite
+            grad_last, overwrite, *others
         )  # fmt: skip
     states = [None] * len(wanted) if found.state is None else found.state
     return *found[:4], *states, *raw_gradients(links, found.vectors, vectors)

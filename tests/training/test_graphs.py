@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tsm.plugin.criterions import CRITERIONS
+from tsm.plugin.layers import later
 from tsm.plugin.train import graphs
 from tsm.plugin.train.loop import Trainer
 
@@ -116,3 +117,23 @@ def test_no_more_shapes_are_recorded_than_said(runs, replays, monkeypatch):
     monkeypatch.setattr(Trainer, "finish", finish)
     assert runs("few", "", FULL) == 0
     assert len(kept[0].graphs.recordings) == 1
+
+
+@pytest.mark.parametrize("flags", ["", "--no-cuda-graphs"])
+@pytest.mark.parametrize("name", ["lstm", "plstm"])
+def test_gradients_beside_the_recurrences(runs, monkeypatch, name, flags):
+    """A model of three layers whose recurrences leave multiprocessors free, as of PTB words."""
+    wide = LM.format(cell=name) + " --decoder-layers 3 --decoder-hidden-size 1150 --bf16 --wdrop .3"
+    wide += " --decoder-embed-dim 1150 --share-decoder-input-output-embed --dropoute .1"
+    assert runs("plain", flags, wide) == 0
+    monkeypatch.setattr(later, "ON", True)
+    assert runs("beside", flags, wide) == 0
+    assert_same(without_time(runs.checkpoint("beside")), without_time(runs.checkpoint("plain")))
+
+
+@pytest.mark.parametrize("flags", TASKS.values(), ids=TASKS)
+def test_gradients_beside_the_recurrences_of_every_task(runs, monkeypatch, flags):
+    assert runs("plain", "", flags) == 0
+    monkeypatch.setattr(later, "ON", True)
+    assert runs("beside", "", flags) == 0
+    assert_same(without_time(runs.checkpoint("beside")), without_time(runs.checkpoint("plain")))

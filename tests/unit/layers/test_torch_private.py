@@ -170,3 +170,13 @@ def test_forget_stale_builtins():
         torch.jit.script(model)
     private.forget_stale_builtins(model)
     assert torch.jit.script(model)(X).tolist() == [4, 4, 4]
+
+
+@pytest.mark.parametrize("add", ["register_hook", "register_post_accumulate_grad_hook"])
+def test_has_hooks(add):
+    weight = torch.nn.Parameter(torch.ones(2))
+    assert not private.has_hooks(weight)
+    hook = getattr(weight, add)(lambda gradient: None)
+    assert private.has_hooks(weight)
+    hook.remove()
+    assert not private.has_hooks(weight)
