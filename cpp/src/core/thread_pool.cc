@@ -115,7 +115,7 @@ struct ThreadPool::Shared {
   void (*f)(const void* context, int64_t part) = nullptr;
   const void* context = nullptr;
   int64_t parts = 0;
-  ArithmeticMode mode = kDefaultArithmetic;
+  ArithmeticMode mode = kEngineArithmetic;
   Failure failure;
 
   alignas(64) std::atomic<int64_t> left{0};        // parts not yet taken

@@ -170,7 +170,7 @@ constexpr tsm::ArithmeticMode kUpward = 0, kDownward = 0;
 
 // All threads compute in the caller's floating-point mode, also if it has changed since they began.
 void check_modes(ThreadPool& pool) {
-  for (const tsm::ArithmeticMode mode : {tsm::kDefaultArithmetic, kUpward, kDownward}) {
+  for (const tsm::ArithmeticMode mode : {tsm::kEngineArithmetic, kUpward, kDownward}) {
     const Arithmetic callers(mode);
     std::atomic<int> inside{0};
     tsm::ArithmeticMode found[3] = {};
@@ -200,7 +200,7 @@ TEST_CASE("floating-point mode") {
   });
   tsm::ArithmeticMode found = kUpward;
   other.run(2, [&](int64_t) { found = Arithmetic::current(); });
-  CHECK((found == tsm::kDefaultArithmetic && after_job == kDownward));
+  CHECK((found == Arithmetic::current() && after_job == kDownward));
 }
 
 int sum_of_parts(ThreadPool& pool) {
