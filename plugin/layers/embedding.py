@@ -66,9 +66,10 @@ class _Embedded(torch.autograd.Function):
             every = scaled(grad, tokens, factors).flatten(0, -2)
             return grad.new_zeros(ctx.shape).index_add(0, tokens.flatten(), every), None, None
         tokens, grad = tokens.contiguous(), grad.contiguous()
-        if ctx.parameters is not None and ctx.parameters.later.open:
-            (weight,) = ctx.parameters.weights
-            ctx.parameters.later.at_the_end.append(lambda: _add(weight, tokens, grad, factors))
+        parameters = ctx.parameters
+        if parameters is not None and parameters.in_backward(ctx.next_functions[:1]):
+            (weight,) = parameters.weights
+            parameters.later.at_the_end.append(lambda: _add(weight, tokens, grad, factors))
             return None, None, None
         found = grad.new_empty(ctx.shape)
         _launch(tokens, grad, factors, found)

@@ -1,14 +1,17 @@
 """Gradients of weights beside the recurrence of the next layer, on a GPU.
 
 The gradients of a layer's weights are one large product and a few copies. Backward needs them for no other
-layer, and while the next recurrence waits for its exchange, most of the GPU is idle. So inside
+layer, and while the next recurrence waits for its exchange, much of the GPU is idle. So inside
 
     with gradients_beside(device):
         loss = model(x)...
         loss.backward()
 
 a layer's backward pass returns no gradients of weights. They are launched on a second stream once the next
-layer's recurrence is, and are in `.grad` when the block ends, as without it.
+layer's recurrence is, and are in `.grad` when the block ends, as without it. Gradients that something else
+takes as well (torch.autograd.grad, hooks of parameters) are computed in the ordinary way.
+DistributedDataParallel is not supported, since its hooks cannot be seen; tsm's own processes add their
+gradients up after the block.
 """
 
 from __future__ import annotations
@@ -23,12 +26,20 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..common.torch_private import has_hooks
+from ..common.torch_private import adds_to_grad, has_hooks
 from .sketch import COPIED
 
-ON = os.environ.get("TSM_CUDA_OVERLAP") == "1"
-"""Off by default: not all tests have run with it yet."""
-_block = threading.local()
+VARIABLE = "TSM_CUDA_OVERLAP"
+_own = threading.local()  # a thread's open block and its second streams
+
+
+@lru_cache
+def turned_on() -> bool:
+    """Off by default: it has not run on a GPU yet."""
+    given = os.environ.get(VARIABLE, "0")
+    if given not in ("0", "1"):
+        raise ValueError(f"{VARIABLE} = {given!r}; accepted: 0, 1")
+    return given == "1"
 
 
 class Job(NamedTuple):
@@ -49,64 +60,79 @@ class Later:
         self.device, self.side = device, _second_stream(device)
         self.open = True
         self.waiting: Job | None = None
-        self.running: tuple[Job, torch.cuda.Event] | None = None
+        self.running: Job | None = None
         self.at_the_end: list[Callable[[], None]] = []
 
     def run(self, own: Callable[[], None], job: Job) -> None:
         """Launches what a backward pass needs, `own`, and beside it the job of the layer before; keeps `job`
         for the next one."""
-        self._end_running()
+        self.end_running()
         ready = torch.cuda.Event()
         ready.record(torch.cuda.current_stream(self.device))
         own()  # first, so that it finds multiprocessors that are free
         if self.waiting is not None:
+            self.running, self.waiting = self.waiting, None
             self.side.wait_event(ready)
-            self.waiting.run(self.waiting.addresses, self.side.cuda_stream)
-            done = torch.cuda.Event()
-            done.record(self.side)
-            self.running = self.waiting, done
+            self.running.run(self.running.addresses, self.side.cuda_stream)
         self.waiting = job
+
+    def end_running(self) -> None:
+        """From here on, the first stream has the gradients of the job that runs, and may use its memory."""
+        if self.running is not None:
+            torch.cuda.current_stream(self.device).wait_stream(self.side)
+            job, self.running = self.running, None
+            _add(job.found)
 
     def close(self) -> None:
         """Launches what still waits; then all gradients are there."""
-        self._end_running()
+        self.end_running()
         if self.waiting is not None:
             job, self.waiting = self.waiting, None
             job.run(job.addresses, torch.cuda.current_stream(self.device).cuda_stream)
             _add(job.found)
-        for launch in self.at_the_end:
-            launch()
+        while self.at_the_end:
+            self.at_the_end.pop(0)()
 
     def give_up(self) -> None:
         """After an error: no gradients, but memory is not freed before the second stream has used it."""
         self.waiting = None
         self.at_the_end.clear()
         if self.running is not None:
-            torch.cuda.current_stream(self.device).wait_event(self.running[1])
+            torch.cuda.current_stream(self.device).wait_stream(self.side)
             self.running = None
 
-    def _end_running(self) -> None:
-        if self.running is not None:
-            (job, done), self.running = self.running, None
-            torch.cuda.current_stream(self.device).wait_event(done)
-            _add(job.found)
+    def takes(self, weight: Tensor) -> bool:
+        """Whether the gradient of a weight may be computed later, as far as that is known in forward."""
+        return not weight.requires_grad or (
+            weight.is_leaf
+            and weight.device == self.device
+            and weight.is_contiguous()
+            and weight.dtype in COPIED
+        )
 
 
 class Parameters(NamedTuple):
-    """A layer's weight_x, bias and weight_h, whose gradients may be computed later."""
+    """Weights whose gradients may be computed later."""
 
     later: Later
     weights: tuple[Tensor, ...]
+
+    def in_backward(self, nodes: Sequence[tuple[Any, int]]) -> Parameters | None:
+        """Itself, if the block is still open and the backward pass that runs adds the gradients to `.grad` and
+        passes them to nothing else. nodes: the weights' `next_functions`."""
+        free = self.later.open and not any(map(has_hooks, self.weights))
+        return self if free and adds_to_grad(node for node, _ in nodes) else None
 
 
 @contextmanager
 def gradients_beside(device: torch.device) -> Iterator[None]:
     """A block that contains forward and backward passes, in one thread. It does nothing on a CPU."""
-    if not ON or device.type != "cuda":
+    if device.type != "cuda" or not turned_on():
         yield
         return
-    before = getattr(_block, "later", None)
-    later = _block.later = Later(device)
+    index = torch.cuda.current_device() if device.index is None else device.index
+    before = getattr(_own, "later", None)
+    later = _own.later = Later(torch.device("cuda", index))
     try:
         yield
         later.open = False
@@ -116,24 +142,15 @@ def gradients_beside(device: torch.device) -> Iterator[None]:
         later.give_up()
         raise
     finally:
-        _block.later = before
+        _own.later = before
 
 
 def in_block(weights: Sequence[Tensor]) -> Parameters | None:
-    """The weights, if a block is open and nothing but `.grad` takes their gradients."""
-    later: Later | None = getattr(_block, "later", None)
-    if later is None or not all(map(_only_for_grad, weights)):
+    """The weights, if a block is open that takes all of them."""
+    later: Later | None = getattr(_own, "later", None)
+    if later is None or not all(map(later.takes, weights)):
         return None
     return Parameters(later, tuple(weights))
-
-
-def _only_for_grad(weight: Tensor) -> bool:
-    return not weight.requires_grad or (
-        weight.is_leaf
-        and weight.is_contiguous()
-        and weight.dtype in COPIED
-        and not has_hooks(weight)
-    )
 
 
 @torch.no_grad()
@@ -145,6 +162,10 @@ def _add(found: Sequence[tuple[Tensor, Tensor]]) -> None:
             parameter.grad += gradient
 
 
-@lru_cache
 def _second_stream(device: torch.device) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device)
+    """This thread's: another thread may be recording a graph."""
+    streams = _own.__dict__.setdefault("streams", {})
+    if device not in streams:
+        streams[device] = torch.cuda.Stream(device)
+    found: torch.cuda.Stream = streams[device]
+    return found

@@ -246,6 +246,8 @@ def backward(
     rest = (direct, vectors is not None, dt is not None, lengths is not None, overwrite)
     version = _core.plan_version()
     beside = parameters is not None and any(needs[1:4])
+    if parameters is not None:
+        parameters.later.end_running()  # frees memory before more is allocated
     made = _backward(
         call,
         rows.get_device(),

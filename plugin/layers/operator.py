@@ -148,8 +148,8 @@ class LayerFunction(torch.autograd.Function):
         if torch.is_grad_enabled():
             return None, *_DifferentiatedOnce.apply(*fixed, *arrays)
         parameters = ctx.parameters
-        if parameters is not None and not parameters.later.open:
-            parameters = None
+        if parameters is not None:
+            parameters = parameters.in_backward(ctx.next_functions[1:4])
         return None, *_gradients(*fixed, *arrays, parameters=parameters)
 
 

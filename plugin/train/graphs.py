@@ -44,7 +44,7 @@ class UpdateGraphs:
         self.compute, self.parameters, self.note = compute, parameters, note
         self.pool = torch.cuda.graph_pool_handle()
         # What later.py launches on a second stream must not delay the recurrences.
-        self.stream = torch.cuda.Stream(priority=-1) if later.ON else None
+        self.stream = torch.cuda.Stream(priority=-1) if later.turned_on() else None
         self.seen: Counter[Hashable] = Counter()
         self.recordings: dict[Hashable, Recording] = {}
         self.most = MOST

@@ -11,7 +11,7 @@ namespace tsm {
 using ArithmeticMode = uint64_t;
 
 // Rounding to nearest, no traps, and subnormal numbers are 0: on x86 a step of a stream whose
-// states fade away would take up to 90 times as long.
+// states fade away would take dozens of times as long.
 #if defined(__x86_64__)
 constexpr ArithmeticMode kEngineArithmetic = 0x9fc0;
 #elif defined(__aarch64__)

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/aligned.h"
+#include "core/arithmetic.h"
 #include "core/bfloat16.h"
 #include "kernels/cpu/isa.h"
 #include "support/check.h"
@@ -396,7 +397,11 @@ TEST_CASE("products of every level and kind of weights") {
       for (int64_t outputs : {50, 64, 70, 96, 112, 128}) test_same_bits(kernels, outputs, 9, true);
       test_same_bits(kernels, 112, 700, false);   // several parts of panels of 3, 4 and 0 registers
       test_same_bits(kernels, 1024, 270, false);  // not in L2
-      for (int64_t inputs = 1; inputs <= 100; ++inputs) test_lone_rows(kernels, inputs);
+      for (int64_t inputs = 1; inputs <= 100; ++inputs) {
+        test_lone_rows(kernels, inputs);
+        const tsm::Arithmetic streaming;  // subnormal numbers are 0
+        test_lone_rows(kernels, inputs);
+      }
       test_sources(kernels, Weights(kind));
       test_not_finite(kernels, Weights(kind));
       test_empty(kernels);
@@ -404,6 +409,10 @@ TEST_CASE("products of every level and kind of weights") {
     }
     where = isa->name;
     test_int8_edges(isa->matrix[int(Weights::kInt8)]);
+    {
+      const tsm::Arithmetic streaming;
+      test_int8_edges(isa->matrix[int(Weights::kInt8)]);
+    }
     const bool base = isa == *tsm::host_isas().begin();
     const MatrixKernels& float64 = isa->matrix[int(Weights::kFloat64)];
     expect((float64.multiply != nullptr) == base, "only the base has float64");

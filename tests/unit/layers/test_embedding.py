@@ -83,9 +83,12 @@ def test_a_gradient_that_is_not_contiguous(device):
 @pytest.mark.parametrize("tied", [True, False])
 def test_gradients_that_are_added_at_the_end_of_a_block(device, tied, monkeypatch):
     """The same bits, whether the table has a gradient by then, as that of a tied output layer, or none."""
-    monkeypatch.setattr(later, "ON", True)
+    monkeypatch.setattr(later, "turned_on", lambda: True)
     if device == "cpu":
         monkeypatch.setattr(later, "_second_stream", lambda device: None)
+        monkeypatch.setattr(later.Later, "takes", lambda block, weight: True)
+    added, original = [], embedding._add
+    monkeypatch.setattr(embedding, "_add", lambda *given: added.append(1) or original(*given))
 
     for given, tokens, factors in cases(device):
         weight, outer = given.clone().requires_grad_(), torch.randn_like(given)
@@ -99,6 +102,13 @@ def test_gradients_that_are_added_at_the_end_of_a_block(device, tied, monkeypatc
                     (loss + (weight * outer).square().sum() if tied else loss).backward()
                 found.append(weight.grad)
             assert torch.equal(*found) if before is None else torch.allclose(*found, atol=1e-5)
+            assert added == [1]
+            with gradients_beside(torch.device("cuda", 0)):
+                rows = embedded(weight, tokens, factors)
+            weight.grad = None
+            rows.backward(grad)  # after the block
+            assert weight.grad is not None and added == [1]
+            added.clear()
 
 
 @pytest.mark.gpu

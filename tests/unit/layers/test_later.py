@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from itertools import pairwise
 
 import pytest
@@ -22,13 +23,15 @@ class Stream:
         self.cuda_stream, self.name, self.notes = name, name, notes
 
     def wait_event(self, event) -> None:
-        self.notes.append((self.name, "waits for", event.of))
+        self.notes.append((self.name, "waits for event"))
+
+    def wait_stream(self, other) -> None:
+        self.notes.append((self.name, "waits for", other.name))
 
 
 class Event:
     def record(self, stream) -> None:
-        self.of = f"{len(stream.notes)} on {stream.name}"
-        stream.notes.append((stream.name, "records", self.of))
+        stream.notes.append((stream.name, "records"))
 
 
 @pytest.fixture
@@ -50,10 +53,17 @@ def notes(monkeypatch) -> list:
     run = emulated_cuda.Launches.run
 
     def noted(launches, addresses, stream) -> None:
-        found.append((stream, "runs", len(launches.all)))
+        found.append((stream, "runs"))
         run(launches, addresses, stream)
 
+    add = later._add
+
+    def noted_add(pairs) -> None:
+        found.append(("first", "adds", len(pairs)))
+        add(pairs)
+
     monkeypatch.setattr(emulated_cuda.Launches, "run", noted)
+    monkeypatch.setattr(later, "_add", noted_add)
     for described in (layer_cuda._forward, layer_cuda._backward):
         described.cache_clear()
     return found
@@ -61,9 +71,21 @@ def notes(monkeypatch) -> list:
 
 @pytest.fixture
 def block(monkeypatch):
-    """Opens a block as on a GPU."""
-    monkeypatch.setattr(later, "ON", True)
+    """Opens a block as on a GPU, where the weights seem to be."""
+    monkeypatch.setattr(later, "turned_on", lambda: True)
+    takes = later.Later.takes
+
+    def taken(block, weight) -> bool:
+        block.device = weight.device
+        return takes(block, weight)
+
+    monkeypatch.setattr(later.Later, "takes", taken)
     return lambda: gradients_beside(torch.device("cuda", 0))
+
+
+def jobs(notes) -> int:
+    """How many ran beside something."""
+    return notes.count(("second", "runs"))
 
 
 def stack(cell: str = "lstm", layers: int = 3, **settings) -> torch.nn.ModuleList:
@@ -71,8 +93,8 @@ def stack(cell: str = "lstm", layers: int = 3, **settings) -> torch.nn.ModuleLis
     return torch.nn.ModuleList(Recurrent(cell, *pair, **settings) for pair in pairwise(sizes))
 
 
-def loss_of(layers) -> torch.Tensor:
-    y = torch.linspace(-1, 1, B * T * I).view(B, T, I)
+def loss_of(layers, y=None) -> torch.Tensor:
+    y = torch.linspace(-1, 1, B * T * I).view(B, T, I) if y is None else y
     for layer in layers:
         y, _ = layer(y)
     return y.square().sum()
@@ -99,6 +121,8 @@ def test_same_bits(notes, block, compiled_cell, layers):
     with block():
         loss_of(model).backward()
     assert same(gradients(model), expected)
+    computed = model[0]._read_partly  # as of gru: its weights get rows of zeros
+    assert jobs(notes) == (0 if computed else layers - 1)
 
 
 def test_gradients_are_added_to_those_that_are_there(notes, block):
@@ -123,27 +147,24 @@ def test_a_job_runs_beside_the_next_recurrence(notes, block):
         loss = loss_of(model)
         notes.clear()
         loss.backward()
-    runs = [(stream, what) for stream, what, _ in notes]
-    assert runs == [
+    assert notes == [
         ("first", "records"),  # layer 3
         ("first", "runs"),
         ("first", "records"),  # layer 2, beside it the weights of layer 3
         ("first", "runs"),
-        ("second", "waits for"),
+        ("second", "waits for event"),
         ("second", "runs"),
-        ("second", "records"),
-        ("first", "waits for"),  # layer 1, when they are done; beside it those of layer 2
-        ("first", "records"),
+        ("first", "waits for", "second"),
+        ("first", "adds", 3),
+        ("first", "records"),  # layer 1, beside it the weights of layer 2
         ("first", "runs"),
-        ("second", "waits for"),
+        ("second", "waits for event"),
         ("second", "runs"),
-        ("second", "records"),
-        ("first", "waits for"),
+        ("first", "waits for", "second"),
+        ("first", "adds", 3),
         ("first", "runs"),  # the weights of layer 1
+        ("first", "adds", 3),
     ]
-    waits = [what for _, kind, what in notes if kind == "waits for"]
-    events = [what for _, kind, what in notes if kind == "records"]
-    assert waits == events[1:]  # each for the one before
 
 
 def test_weights_whose_gradients_something_else_takes(notes, block):
@@ -154,12 +175,80 @@ def test_weights_whose_gradients_something_else_takes(notes, block):
     torch.nn.utils.parametrizations.weight_norm(model[1], "weight_x")
     loss_of(model).backward()
     expected = gradients(model)
-    notes.clear()
     with block():
         loss_of(model).backward()
     assert same(gradients(model), expected)
     assert len(seen) == 2 and torch.equal(*seen)
-    assert not any(stream == "second" for stream, *_ in notes)
+    assert not jobs(notes)
+
+
+def test_a_hook_that_is_added_after_forward(notes, block):
+    model, seen = stack(), []
+    with block():
+        loss = loss_of(model)
+        model[2].weight_x.register_hook(lambda gradient: seen.append(gradient.clone()))
+        loss.backward()
+    assert torch.equal(seen[0], model[2].weight_x.grad) and jobs(notes) == 1
+
+
+@pytest.mark.parametrize("of", ["x", "weights", "one weight", "inputs"])
+def test_backward_passes_that_do_not_add_to_all_gradients(notes, block, of):
+    """As in a criterion that needs a gradient itself."""
+    model = stack()
+    x = torch.ones(B, T, I, requires_grad=True)
+    weights = list(model.parameters())
+    wanted = {"x": [x], "weights": weights, "one weight": weights[4:5], "inputs": weights[1:2]}[of]
+
+    def found():
+        loss = loss_of(model, x)
+        if of == "inputs":
+            loss.backward(inputs=wanted)
+            return [weight.grad for weight in wanted]
+        return torch.autograd.grad(loss, wanted)
+
+    expected = found()
+    model.zero_grad()
+    with block():
+        got = found()
+    assert all(torch.equal(*pair) for pair in zip(got, expected, strict=True))
+    others = [weight.grad for weight in weights if of != "inputs" or weight is not wanted[0]]
+    assert not any(grad is not None for grad in others) and not jobs(notes)
+
+
+def test_layers_elsewhere(notes, monkeypatch):
+    """On another device than the block's."""
+    monkeypatch.setattr(later, "turned_on", lambda: True)
+    model = stack()
+    with gradients_beside(torch.device("cuda", 0)):
+        loss_of(model).backward()
+    assert len(gradients(model)) == len(list(model.parameters())) and not jobs(notes)
+
+
+def test_other_weights_than_dense_ones_of_known_dtypes(block):
+    inside = later.Later.__new__(later.Later)
+    inside.device = CPU
+    dense = torch.ones(3, 4, requires_grad=True)
+    assert inside.takes(dense) and inside.takes(dense.detach())
+    assert not inside.takes(torch.ones(4, 3).t().requires_grad_())
+    assert not inside.takes(torch.ones(3, dtype=torch.float64, requires_grad=True))
+    assert not inside.takes(dense * 2)
+
+
+def test_nested_blocks_and_other_threads(notes, block):
+    model = stack()
+    with block():
+        outer = later._own.later
+        with block():
+            assert later._own.later is not outer
+        assert later._own.later is outer
+        elsewhere: list = []
+        thread = threading.Thread(target=lambda: elsewhere.append(later.in_block([])))
+        thread.start()
+        thread.join()
+        assert elsewhere == [None]
+        loss_of(model).backward()
+    assert later._own.later is None and jobs(notes) == 2
+    assert not outer.waiting and not outer.running and not outer.at_the_end
 
 
 def test_weights_that_are_not_trained(notes, block):
@@ -178,7 +267,7 @@ def test_an_ordinary_backward_pass_after_the_block(notes, block):
     with block():
         loss = loss_of(model)
     loss.backward()
-    assert same(gradients(model), expected)
+    assert same(gradients(model), expected) and not jobs(notes)
 
 
 def test_an_error_leaves_nothing_behind(notes, block):
@@ -187,14 +276,19 @@ def test_an_error_leaves_nothing_behind(notes, block):
     def broken(gradient):
         raise ArithmeticError("broken")
 
+    inside = []
     with pytest.raises(ArithmeticError, match="broken"), block():
+        inside.append(later._own.later)
         y = torch.ones(B, T, I)
         for i, layer in enumerate(model):
             y, _ = layer(y)
             if i == 0:
                 y.register_hook(broken)
+        inside[0].at_the_end.append(lambda: None)
         y.sum().backward()
-    assert notes[-1][:2] == ("first", "waits for")
+    assert notes[-1] == ("first", "waits for", "second")
+    left = inside[0]
+    assert not (left.running or left.waiting or left.at_the_end or left.open)
     model.zero_grad()
     loss_of(model).backward()
     assert len(gradients(model)) == len(list(model.parameters()))
@@ -203,8 +297,23 @@ def test_an_error_leaves_nothing_behind(notes, block):
 def test_it_does_nothing_on_a_cpu_and_if_it_is_off(notes, monkeypatch):
     model = stack()
     for on, device in ((True, CPU), (False, torch.device("cuda", 0))):
-        monkeypatch.setattr(later, "ON", on)
+        monkeypatch.setattr(later, "turned_on", lambda on=on: on)
         with gradients_beside(device):
+            assert later.in_block([]) is None
             loss_of(model).backward()
         assert len(gradients(model)) == len(list(model.parameters()))
-    assert not any(stream == "second" or kind == "records" for stream, kind, _ in notes)
+    assert not jobs(notes)
+
+
+@pytest.mark.parametrize("given, expected", [("", None), ("0", False), ("1", True), ("on", None)])
+def test_the_variable(given, expected, monkeypatch):
+    monkeypatch.setenv(later.VARIABLE, given)
+    later.turned_on.cache_clear()
+    if expected is None:
+        with pytest.raises(ValueError, match="accepted: 0, 1"):
+            later.turned_on()
+    else:
+        assert later.turned_on() is expected
+    monkeypatch.undo()
+    later.turned_on.cache_clear()
+    assert later.turned_on() in (False, True)
