@@ -37,6 +37,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## create .venv with all tools and tsm itself (editable); runs automatically when needed
+	@echo "[setup] ready: . .venv/bin/activate"
 
 build: $(RUNS) ## compile what changed in C++ and CUDA
 	@$(configure)
@@ -253,7 +254,7 @@ $(RUNS): $(VENV) pyproject.toml constraints.txt CMakeLists.txt cpp/cmake/cuda.cm
 $(READY): $(RUNS)
 	@echo "[setup] everything else that tests and tools need"
 	@$(editable) '.[all,dev]' | { grep --line-buffered -E '^ *(Downloading|Building|Installing) ' || true; }
-	@$(if $(PYTHONDONTWRITEBYTECODE),"$(PY)" -m compileall -q -j $(CORES) "$$($(site_packages))" || true)
+	@$(if $(PYTHONDONTWRITEBYTECODE),"$(PY)" -m compileall -qq -j $(CORES) "$$($(site_packages))" || true)
 	@touch $@
 
 # There is one .venv, for one Python version; if the version changes, it is created again.

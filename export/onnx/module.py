@@ -12,6 +12,7 @@ import copy
 import importlib.util
 import inspect
 import logging
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -69,6 +70,7 @@ def module_to_onnx(
     plain = _plain(module)
     example = (_as_tuple(args), dict(kwargs or {}))
     traced = trace(plain, *example, dynamic_shapes)
+    _tell_fixed(traced)
     calls = {"the example": example, **enlarged(traced, example)}
     calls |= {f"more_inputs[{i}]": (_as_tuple(one), {}) for i, one in enumerate(more_inputs)}
     translation = Translation(recurrence)
@@ -129,6 +131,27 @@ def trace(
         named = inspect.signature(module.forward).bind(*args, **kwargs).arguments
         dynamic_shapes = pytree.tree_map(open_sizes, dict(named))
     return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes)
+
+
+def _tell_fixed(traced: ExportedProgram) -> None:
+    """Warns of sizes that torch.export has fixed because they are 1 in the example."""
+    import torch
+
+    own = {
+        spec.arg.name
+        for spec in traced.graph_signature.input_specs
+        if spec.kind.name == "USER_INPUT"
+    }
+    for node in traced.graph.find_nodes(op="placeholder"):
+        value = node.meta.get("val")
+        if node.name in own and isinstance(value, torch.Tensor):
+            ones = [str(i) for i, n in enumerate(value.shape) if isinstance(n, int) and n == 1]
+            if ones:
+                warnings.warn(
+                    f"{node.name}: the file takes only size 1 in dimension {', '.join(ones)}, as the "
+                    "example has; for any size, give an example with a larger one",
+                    stacklevel=3,
+                )
 
 
 def _name_sizes(model: onnx.ModelProto) -> None:

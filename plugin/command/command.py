@@ -19,9 +19,13 @@ from typing import Any, NoReturn, Protocol
 
 from ... import __version__
 from ..extras import extra_of, how_to_install
+from .spinning import spin_briefly
 
 INTERRUPTED = 130
 NO_READER = 141  # 128 + SIGPIPE, as for any program piped into `head`
+
+MEASURING = {"tsm-bench"}
+"""Commands whose rivals should run with the settings that they have elsewhere."""
 
 Main = Callable[[Sequence[str]], int]
 
@@ -64,6 +68,8 @@ def command(prog: str) -> Callable[[Main], Command]:
 
     def wrap(main: Main) -> Command:
         def run(argv: Sequence[str] | None = None) -> int:
+            if argv is None and prog not in MEASURING:
+                spin_briefly()
             try:
                 with _warnings_as_sentences(prog), _flushed():
                     return main(sys.argv[1:] if argv is None else argv)

@@ -196,10 +196,16 @@ def check_model(
     ]
     if differing:
         pairs = ", ".join(f"{n} = {there.get(n)!r} ({here.get(n)!r} here)" for n in differing[:4])
-        raise ValueError(
-            f"checkpoint {path} holds another model: {pairs}; give another --save-dir, or the "
-            "settings that it was trained with"
-        )
+        advice = "give another --save-dir, or the settings that it was trained with"
+        if free == FREE_AT_START:
+            advice = (
+                "give the settings that it was trained with (--config config.yaml of its folder)"
+            )
+        if "vocab_size" in differing and checkpoint["config"].get("text"):
+            advice += (
+                "; for the same symbols, preprocess with its dict.txt (tsm-preprocess --srcdict)"
+            )
+        raise ValueError(f"checkpoint {path} holds another model: {pairs}; {advice}")
 
 
 def check_dictionary(checkpoint: dict[str, Any], here: str | None, path: str | Path) -> None:

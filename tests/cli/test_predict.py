@@ -192,6 +192,20 @@ def test_time_steps_that_are_not_given_are_told(classes, capsys, monkeypatch):
         assert capsys.readouterr().err.count("uses time steps") == times
 
 
+def test_columns_that_may_name_the_sequences_are_told(classes, capsys):
+    """Without a sequence column all rows are one sequence, which may not be meant."""
+    table = str(classes.folder / "w.csv")
+    given = [classes.file, table, "--value-columns", "v", "--dt-column", "dt"]
+    assert predict(given) == 0
+    answer = capsys.readouterr()
+    assert len(answer.out.splitlines()) == 2
+    assert "w.csv: all rows are one sequence (--sequence-column names" in answer.err
+    assert answer.err.rstrip().endswith("not read: 'id', 'y', 'kind'")
+    assert predict([*given, "--sequence-column", "id"]) == 0
+    answer = capsys.readouterr()
+    assert len(answer.out.splitlines()) == 7 and "one sequence" not in answer.err
+
+
 def test_npz(classes, ask, tmp_path):
     x = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
     np.savez(tmp_path / "n.npz", x=x, lengths=np.array([3, 2]))

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shlex
 import subprocess
 import sys
 from importlib.metadata import distribution
+
+import pytest
+
+from tsm.plugin.command.spinning import ROUNDS
 
 COMMANDS = [
     point
@@ -91,3 +96,34 @@ def test_the_list_of_analyses_is_that_of_the_registry():
     registered = [[getattr(one, name) for name in names] for one in all_analyses()]
     assert [[getattr(one, name) for name in names] for one in about_all()] == registered
     assert len(registered) >= 19
+
+
+SPIN = """
+import os, sys
+from tsm.plugin.command.command import command
+sys.argv = ["tsm-any"]
+if "IMPORT" in os.environ:
+    import torch
+main = command(os.environ.get("NAME", "tsm-any"))(lambda argv: print(os.environ.get("GOMP_SPINCOUNT")) or 0)
+main([] if "INSIDE" in os.environ else None)
+"""
+
+
+@pytest.mark.parametrize(
+    "given, expected",
+    [
+        ({}, str(ROUNDS)),
+        ({"GOMP_SPINCOUNT": "7"}, "7"),
+        ({"OMP_WAIT_POLICY": "active"}, "None"),
+        ({"IMPORT": "torch"}, "None"),  # too late
+        ({"INSIDE": "a program"}, "None"),
+        ({"NAME": "tsm-bench"}, "None"),
+    ],
+    ids=str,
+)
+def test_threads_do_not_wait_actively_for_long(given, expected):
+    env = {k: v for k, v in os.environ.items() if k not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+    done = subprocess.run(
+        [sys.executable, "-c", SPIN], env=env | given, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import warnings
 
 import numpy as np
 import onnx
@@ -153,6 +154,21 @@ def test_a_layer_alone(tmp_path):
     assert [one.name for one in session.get_outputs()] == ["y", "h", "c", "age"]
     rows, steps, width = session.get_inputs()[0].shape
     assert isinstance(rows, str) and isinstance(steps, str) and width == I
+
+
+@pytest.mark.parametrize(
+    "rows, steps, fixed", [(1, T, "0"), (B, 1, "1"), (1, 1, "0, 1"), (B, T, "")]
+)
+def test_sizes_of_1_are_fixed_and_told(tmp_path, rows, steps, fixed):
+    layer = tsm.nn.LSTM(I, H, batch_first=True)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        module_to_onnx(layer, torch.randn(rows, steps, I), tmp_path / "m.onnx")
+    found = [str(w.message) for w in told if "takes only size 1" in str(w.message)]
+    expected = f"input: the file takes only size 1 in dimension {fixed}, as the example has"
+    assert len(found) == bool(fixed) and all(one.startswith(expected) for one in found)
+    (shape,) = [one.shape for one in onnxruntime.InferenceSession(tmp_path / "m.onnx").get_inputs()]
+    assert [size == 1 for size in shape[:2]] == [rows == 1, steps == 1]
 
 
 def test_a_composite_cell_is_traced_step_by_step(tmp_path):

@@ -16,7 +16,14 @@ from tsm.plugin import load_checkpoint
 from tsm.plugin.common import atomic
 from tsm.plugin.data.vocab import Vocab
 from tsm.plugin.train import lock, saver
-from tsm.plugin.train.checkpoint import read_checkpoint, to_bytes, write_checkpoint
+from tsm.plugin.train.checkpoint import (
+    FREE,
+    FREE_AT_START,
+    check_model,
+    read_checkpoint,
+    to_bytes,
+    write_checkpoint,
+)
 from tsm.plugin.train.loop import NotFinite, Trainer
 from tsm.plugin.train.settings import LoopConfig
 
@@ -385,3 +392,15 @@ def test_a_second_try_writes_what_the_first_did(tmp_path, monkeypatch):
     for name in (saver.BEST, saver.LAST):
         assert read_checkpoint(tmp_path / name)["model"]["w"].tolist() == [0, 0]
     assert not s.held
+
+
+@pytest.mark.parametrize(
+    "free, advice", [(FREE, "another --save-dir"), (FREE_AT_START, "--config config.yaml")]
+)
+def test_another_model_is_refused_with_advice(free, advice):
+    there = {"config": {"model": {"vocab_size": 5, "nhid": 2}, "text": {"dictionary": "a"}}}
+    with pytest.raises(ValueError, match=f"nhid = 2 .3 here.; give .*{advice}") as error:
+        check_model(there, {"vocab_size": 5, "nhid": 3}, "a.pt", free)
+    assert "--srcdict" not in str(error.value)
+    with pytest.raises(ValueError, match=f"{advice}.* --srcdict"):
+        check_model(there, {"vocab_size": 6, "nhid": 2}, "a.pt", free)

@@ -28,7 +28,7 @@ MISSING = ("", "nan", "na", "n/a", "null", "none")  # what other programs write 
 
 
 class UnreadColumn(UserWarning):
-    """Warning about a value in a column that is not in the first row, which determines the columns."""
+    """Warning about a column that is not read, although it may have been meant."""
 
 
 class Series(NamedTuple):
@@ -93,6 +93,8 @@ class SeriesTable:
         rows = chain([first], rows)
         if not self.columns.chosen:
             rows = self._told(rows, {*values, *self._apart()})
+        elif column is None:
+            self._tell_one_sequence(first, values)
 
         def key(record: Record) -> str:
             if column is None:
@@ -137,6 +139,17 @@ class SeriesTable:
                     stacklevel=2,
                 )
             yield record
+
+    def _tell_one_sequence(self, first: Record, values: tuple[str, ...]) -> None:
+        """Reports columns of which one may name the sequence."""
+        unread = [repr(name) for name in first.values if name not in {*values, *self._apart()}]
+        if unread:
+            warnings.warn(
+                f"{self.name}: all rows are one sequence (--sequence-column names the column that tells "
+                f"sequences apart); not read: {', '.join(unread)}",
+                UnreadColumn,
+                stacklevel=2,
+            )
 
     def _apart(self) -> set[str | None]:
         """The columns that do not hold values."""
