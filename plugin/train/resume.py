@@ -83,6 +83,11 @@ def restore(t: Trainer, path: Path) -> None:
     if not c.reset_lr_scheduler:
         with named(path, "train_state.scheduler"):
             t.schedule.load_state_dict(schedule)
+    factor = t.schedule.factor(state.update + 1)
+    if any(row.startswith("lr ") for row in differing) and factor < SMALL:
+        t.progress.note(
+            f"the schedule multiplies lr by {factor:.2g} now; --reset-lr-scheduler starts a new one"
+        )
     t.state = state
     t.carried = share_rows(carried, t.world)
     if t.world.rank < len(generators):
@@ -142,6 +147,8 @@ def changed_settings(there: dict[str, Any], here: dict[str, Any]) -> list[str]:
     return rows
 
 
+SMALL = 0.1
+"""Below this factor of the schedule, a new learning rate has hardly any effect."""
 KERNELS = ("fused", "foreach")
 """The choice of kernels for the optimizer step depends on this machine, not on the one that wrote the
 checkpoint."""

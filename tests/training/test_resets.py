@@ -113,3 +113,25 @@ def test_only_checkpoints_of_one_model_have_a_mean(trained, tmp_path):
     (tmp_path / "nameless.pt").write_bytes(to_bytes(nameless))
     with pytest.raises(ValueError, match=r"config\.model is None; accepted: the settings of"):
         average_checkpoints([trained / "checkpoint1.pt", tmp_path / "nameless.pt"])
+
+
+@pytest.mark.parametrize(
+    "flags, told",
+    [
+        ("--lr 0.02", True),
+        ("--lr 0.02 --reset-lr-scheduler --max-update 90", False),
+        ("", False),
+    ],
+)
+def test_a_schedule_that_leaves_little_of_a_new_rate(trained, tmp_path, capsys, flags, told):
+    """Of a cosine that ends with this update."""
+    cosine = f"--lr-scheduler cosine --max-update 31 --log-format simple {flags}"
+    if "--reset-lr-scheduler" not in flags:
+        file = tmp_path / "first"
+        argv = [*TINY.split(), "--lr-scheduler", "cosine", "--max-update", "30"]
+        assert main([*argv, "--save-dir", str(file)]) == 0
+        trained = file
+    capsys.readouterr()
+    go_on(trained, tmp_path / "second", cosine)
+    out = capsys.readouterr().out
+    assert ("the schedule multiplies lr by 0 now; --reset-lr-scheduler" in out) == told
