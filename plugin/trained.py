@@ -15,6 +15,7 @@ import torch
 
 from .data import Tokenizer, Vocab
 from .data.labels import COLUMNS, LABELS, TARGETS, load_labels
+from .data.ranges import RANGES, Ranges
 from .data.reading import READING, Reading
 from .data.subword import MODEL, SentencePieceTokenizer
 from .data.tokenizers import plain_tokenizer
@@ -56,6 +57,14 @@ class Trained:
     def columns(self) -> list[str] | None:
         """The names of the values in each input step, if the data has them."""
         return self._names(COLUMNS, self.model.layers[0].input_size)
+
+    @cached_property
+    def ranges(self) -> Ranges | None:
+        """The ranges of its inputs in the training data, if they are known."""
+        if RANGES not in self.assets:
+            return None
+        where, count = f"{self.path}: {RANGES}", self.model.layers[0].input_size
+        return Ranges.parse(self.assets[RANGES], where, count)
 
     @cached_property
     def reading(self) -> Reading | None:

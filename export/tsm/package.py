@@ -23,6 +23,7 @@ from tsm import __version__
 from ...plugin.cells.tape.program import program, program_hash
 from ...plugin.common.atomic import write_bytes
 from ...plugin.data.labels import COLUMNS, LABELS, TARGETS, load_labels
+from ...plugin.data.ranges import RANGES, Ranges
 from ...plugin.data.reading import READING, Reading
 from ...plugin.data.subword import MODEL as SENTENCEPIECE
 from ...plugin.data.tokenizers import TOKENIZERS
@@ -43,6 +44,7 @@ ASSETS = {
     TARGETS: "text.targets",
     COLUMNS: "text.columns",
     READING: "text.reading",
+    RANGES: "text.ranges",
 }
 """Files that are stored in a model, and the tensors that hold them."""
 _NAMES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.int8: "I8", torch.uint8: "U8"}
@@ -236,6 +238,8 @@ def _assets(
         load_labels(assets[COLUMNS], COLUMNS, model.layers[0].input_size)
     if READING in assets:
         Reading.parse(assets[READING], READING)
+    if RANGES in assets:
+        Ranges.parse(assets[RANGES], RANGES, model.layers[0].input_size)
     if tokenizer is not None and tokenizer not in (*TOKENIZERS, "sentencepiece"):
         raise ValueError(
             f"tokenizer = {tokenizer!r}; accepted: {', '.join(TOKENIZERS)}, sentencepiece"

@@ -13,6 +13,7 @@ from ..command.command import UsageError
 from ..command.flags import column_names
 from ..data.build.labelled import one_line
 from ..data.files import Entry, encoding_of, read_lines
+from ..data.ranges import note
 from ..data.readers.numbers import Columns, SeriesArrays, SeriesTable
 from ..data.readers.table import FileTable, field, kind_of
 from ._predict_model import Encode, Item, Predictor
@@ -89,7 +90,7 @@ def _numbers(
         named = (args.sequence_column, values, args.dt_column, args.time_column)
         columns = Columns(*named, chosen=bool(values))
         file = SeriesTable(_table(args, entry, kind), columns)
-    told = not predictor.model.takes_dt
+    told, ranges = not predictor.model.takes_dt, predictor.model.ranges
     for series in file.series():
         if series.dt is None and not told:
             told = True
@@ -103,6 +104,9 @@ def _numbers(
                 f"{series.where}: {series.x.shape[1]} values per step; accepted: {width} "
                 "(--value-columns)"
             )
+        if ranges is not None and (found := ranges.outside(series.x, predictor.columns)):
+            ranges = None
+            print(f"tsm-predict: {note(series.where, found)}", file=sys.stderr)
         yield Item("sequence", series.name, series.x, series.dt)
 
 

@@ -32,6 +32,7 @@ from ..common.lazy import np
 if TYPE_CHECKING:
     from ...runtime import Model, Stream
     from ..data import Tokenizer, Vocab
+    from ..data.ranges import Ranges
     from ._stream_input import Chunk
 
 MOST_COLUMNS = 10  # classes shown individually in a table
@@ -178,6 +179,7 @@ class Session:
         self.vocab, self.tokenizer = text_side(model, args.model)
         self.labels = names_of(model, args.model, "text.labels")
         self.targets = names_of(model, args.model, "text.targets")
+        self.ranges, self.columns = value_side(model, args.model)
         self.sampling = sampling_of(args, model)
         self.unknown = Unknown()
         self.seconds = self.nats = 0.0
@@ -220,6 +222,11 @@ class Session:
 
     def feed(self, chunk: Chunk) -> list[dict[str, Any]]:
         """One row per step."""
+        if self.ranges is not None and (far := self.ranges.outside(chunk.x, self.columns)):
+            from ..data.ranges import note
+
+            self.ranges = None
+            print(f"tsm-stream: {note(f'step {self.stream.position}', far)}", file=sys.stderr)
         call = self.stream.score if self.model.family == "lm" else self.stream.feed
         first, start = self.stream.position, time.perf_counter()
         found = call(chunk.x, chunk.dt)
@@ -311,6 +318,17 @@ def names_of(model: Model, path: str, asset: str) -> list[str] | None:
 
     names = model.asset(asset)
     return load_labels(names, f"{path}: {asset}", model.output_size) if names else None
+
+
+def value_side(model: Model, path: str) -> tuple[Ranges | None, list[str]]:
+    """The ranges and the names of the inputs in the training data, if the file has them."""
+    from ..data.labels import load_labels
+    from ..data.ranges import Ranges
+
+    ranges, columns = model.asset("text.ranges"), model.asset("text.columns")
+    count = 0 if model.takes_tokens else model.input_size
+    found = Ranges.parse(ranges, f"{path}: text.ranges", count) if ranges else None
+    return found, load_labels(columns, f"{path}: text.columns", count) if columns else []
 
 
 def text_side(model: Model, path: str) -> tuple[Vocab | None, Tokenizer | None]:

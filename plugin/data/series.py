@@ -9,12 +9,13 @@ The files are read on demand (file_array.py); every size is checked against meta
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..common.lazy import np
 from .file_array import FileArray
+from .ranges import Ranges
 
 F32, I32, I64 = "<f4", "<i4", "<i8"
 TASKS = {False: "series", True: "series_steps"}  # key: whether targets are per step
@@ -33,12 +34,16 @@ class Shape:
     columns: list[str]
     targets: list[str]
     shortest_dt: float
+    ranges: list[list[float]] = field(
+        default_factory=list
+    )  # of the inputs in training; [] in old folders
 
     @classmethod
     def parse(cls, value: Any, where: str) -> Shape:
         """Parses the entry of meta.json."""
         kinds = {"width": int, "outputs": int, "classes": bool, "per_step": bool, "dt": bool}
         kinds |= {"columns": list, "targets": list, "shortest_dt": float}
+        kinds |= {"ranges": list} if isinstance(value, dict) and "ranges" in value else {}
         if not isinstance(value, dict) or {k: type(v) for k, v in value.items()} != kinds:
             raise ValueError(
                 f"{where}: series is {value!r:.80}; accepted: what tsm-preprocess writes"
@@ -46,6 +51,8 @@ class Shape:
         found = cls(**value)
         if found.width < 1 or found.outputs < 1:
             raise ValueError(f"{where}: series has width {found.width}, outputs {found.outputs}")
+        if found.ranges:
+            Ranges.of(found.ranges, found.width, f"{where}: ranges")
         return found
 
 

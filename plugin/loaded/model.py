@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..data import Tokenizer, Vocab
+from ..data.ranges import Ranges, note
 from ..data.reading import Reading
 
 Array = np.ndarray[Any, Any]
@@ -60,6 +62,8 @@ class LoadedModel(ABC):
     """The names of the outputs if they are numbers, not classes."""
     columns: list[str] | None
     """The names of the values of a step, if the data was a table."""
+    ranges: Ranges | None
+    """The smallest and largest value of each input in the training data, if they are known."""
     reading: Reading | None
     """How many tokens of a text are read; None means all."""
     takes_dt: bool
@@ -165,6 +169,7 @@ class LoadedModel(ABC):
     def logits(self, inputs: Any, dt: Any = None) -> list[Array]:
         """The outputs for each input, given as in `predict`: float [C] for a classifier, else [T,C]."""
         rows = self._rows(inputs)
+        self._tell_far(rows)
         read = slice(self.reads)
         dts = None
         if dt is not None:
@@ -207,6 +212,13 @@ class LoadedModel(ABC):
                 raise ValueError(f"inputs[{number}] has a number that is not finite in float32")
             rows.append(row)
         return rows
+
+    def _tell_far(self, rows: list[Array]) -> None:
+        """Warns of the first row that is far outside the training data."""
+        for number, row in enumerate(rows if self.ranges is not None else ()):
+            if found := self.ranges.outside(row, self.columns or ()):  # type: ignore[union-attr]
+                warnings.warn(note(f"inputs[{number}]", found), stacklevel=3)
+                return
 
     def _text_row(self, text: str, number: int) -> Array:
         """Joins the text into one line, as in training."""

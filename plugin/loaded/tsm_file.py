@@ -10,6 +10,7 @@ import numpy as np
 
 from ..data import Tokenizer, Vocab
 from ..data.labels import load_labels
+from ..data.ranges import Ranges
 from ..data.reading import Reading
 from ..data.subword import SentencePieceTokenizer
 from ..data.tokenizers import plain_tokenizer
@@ -30,6 +31,8 @@ class TsmFileModel(LoadedModel):
         self.labels = self._names("text.labels", self.output_size)
         self.targets = self._names("text.targets", self.output_size)
         self.columns = self._names("text.columns", self.input_size or 0)
+        ranges, where = self.model.asset("text.ranges"), f"{path}: text.ranges"
+        self.ranges = Ranges.parse(ranges, where, self.input_size or 0) if ranges else None
         reading = self.model.asset("text.reading")
         self.reading = Reading.parse(reading, f"{path}: text.reading") if reading else None
 

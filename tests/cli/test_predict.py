@@ -192,6 +192,25 @@ def test_time_steps_that_are_not_given_are_told(classes, capsys, monkeypatch):
         assert capsys.readouterr().err.count("uses time steps") == times
 
 
+def test_values_far_outside_those_of_training_are_told(classes, tmp_path, capsys, monkeypatch):
+    """Once, whether the model is a checkpoint or a file, and in a stream."""
+    (tmp_path / "n.csv").write_text("id,v,dt\n" + "s,0.5,1\nt,99,1\nt,0,1\nu,99,1\n")
+    columns = ["--sequence-column", "id", "--dt-column", "dt"]
+    for model in (classes.path, classes.file):
+        assert predict([model, str(tmp_path / "n.csv"), *columns]) == 0
+        answer = capsys.readouterr()
+        assert len(answer.out.splitlines()) == 4
+        (line,) = [line for line in answer.err.splitlines() if "far outside" in line]
+        assert line.startswith("tsm-predict: n.csv:3: far outside the training data")
+        assert "v (0 to 99; in training " in line
+        with pytest.warns(UserWarning, match=r"inputs\[1\]: far outside the training data"):
+            tsm.load(model).predict([np.zeros((2, 1)), np.full((2, 1), 99.0)], dt=1)
+    typed = b"0.5 1\n" * 300 + b"99 1\n" * 300
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(typed)))
+    assert stream([classes.file, "--dt", "last"]) == 0
+    assert capsys.readouterr().err.count("tsm-stream: step 256: far outside the training data") == 1
+
+
 def test_columns_that_may_name_the_sequences_are_told(classes, capsys):
     """Without a sequence column all rows are one sequence, which may not be meant."""
     table = str(classes.folder / "w.csv")

@@ -10,6 +10,7 @@ import pytest
 from tsm.plugin import Trainer
 from tsm.plugin.cli.train import main as train
 from tsm.plugin.data import DataDir
+from tsm.plugin.data.series import Shape
 from tsm.plugin.tasks import TASKS
 
 CSV = """id,gap,a,b,kind
@@ -51,7 +52,13 @@ def test_a_class_per_sequence(run, tmp_path):
     assert task.takes_dt() and task.criterion == "cross_entropy"
     (batch,) = task.eval_batches("valid")
     assert batch.dt.shape == (2, 3) and batch.weight is None
-    assert task.assets() == {"labels.txt": b"x\ny\n", "columns.txt": b"a\nb\n"}
+    names = {"labels.txt": b"x\ny\n", "columns.txt": b"a\nb\n"}
+    assert task.assets() == {**names, "ranges.txt": b"-0.5 3.5\n1.0 5.0\n"}
+    old = dict(data.meta.series)  # a folder of an earlier version
+    del old["ranges"]
+    assert Shape.parse(old, "meta.json").ranges == []
+    with pytest.raises(ValueError, match=r"ranges is .*accepted: 2 pairs"):
+        Shape.parse({**old, "ranges": [[0.0, 1.0]]}, "meta.json")
 
 
 def test_columns_are_told_by_name_in_every_row_and_file(run, tmp_path):
@@ -96,7 +103,8 @@ def test_numbers_per_step(run, tmp_path):
         [[1, 1], [2, 0.25], [0, 0]], [[3, 2], [4, 1], [5, 0.5]],
     ]  # fmt: skip
     assert batch.weight.tolist() == [[1, 1, 0], [1, 1, 1]]
-    assert task.assets() == {"targets.txt": b"b\ngap\n", "columns.txt": b"a\n"}
+    names = {"targets.txt": b"b\ngap\n", "columns.txt": b"a\n"}
+    assert task.assets() == {**names, "ranges.txt": b"-0.5 3.5\n"}
 
 
 def test_classes_per_step(run, tmp_path):

@@ -32,7 +32,8 @@ class Found:
     widths: tuple[int, int] = (0, 0)  # widths of x and of a numeric target
     dt: bool = False
     shortest: float = math.inf
-    largest: np.ndarray | float = 0.0  # absolute values, per input
+    lowest: np.ndarray | float = math.inf  # of each input
+    highest: np.ndarray | float = -math.inf
     largest_target: np.ndarray | float = 0.0  # absolute values, per numeric target
     names: dict[str, int] = field(default_factory=dict)  # label -> number, in order of appearance
     places: list[str] = field(default_factory=list)  # where each label first occurs
@@ -52,7 +53,8 @@ class Found:
                 f"{series.where}: {widths[0]} values and {widths[1]} numbers as a target; accepted: "
                 f"{self.widths[0]} and {self.widths[1]}, as in the first sequence"
             )
-        self.largest = np.maximum(self.largest, np.abs(series.x).max(axis=0, initial=0.0))
+        self.lowest = np.minimum(self.lowest, series.x.min(axis=0, initial=math.inf))
+        self.highest = np.maximum(self.highest, series.x.max(axis=0, initial=-math.inf))
         if not labels:
             sizes = np.abs(target).reshape(-1, widths[1])
             self.largest_target = np.maximum(self.largest_target, sizes.max(axis=0))
@@ -102,6 +104,7 @@ def build_series(
         columns=list(columns[0]),
         targets=list(columns[1]),
         shortest_dt=float(min(f.shortest for f in found.values())) if train.dt else 1.0,
+        ranges=np.stack([train.lowest, train.highest], 1).astype(float).tolist(),
     )
     dealt = None if shares is None else deal(np.array(train.firsts), shares, options.seed)
     names = tuple(files) if shares is None else SPLITS[: len(shares)]
@@ -118,7 +121,8 @@ def build_series(
         classes.append(counts)
     notes = [] if labels is None else balance_note(classes[0], labels)
     notes += _both(columns[0], (*columns[1], label))
-    notes += _large("inputs saturate the gates", train.largest, columns[0])
+    largest = np.maximum(np.abs(train.lowest), np.abs(train.highest))
+    notes += _large("inputs saturate the gates", largest, columns[0])
     notes += _large("targets are learned slowly", train.largest_target, columns[1])
     rule = "the user's files"
     if shares is not None:
