@@ -70,7 +70,7 @@ def module_to_onnx(
     plain = _plain(module)
     example = (_as_tuple(args), dict(kwargs or {}))
     traced = trace(plain, *example, dynamic_shapes)
-    _tell_fixed(traced)
+    _warn_of_fixed_sizes(traced)
     calls = {"the example": example, **enlarged(traced, example)}
     calls |= {f"more_inputs[{i}]": (_as_tuple(one), {}) for i, one in enumerate(more_inputs)}
     translation = Translation(recurrence)
@@ -133,8 +133,9 @@ def trace(
     return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes)
 
 
-def _tell_fixed(traced: ExportedProgram) -> None:
-    """Warns of sizes that torch.export has fixed because they are 1 in the example."""
+def _warn_of_fixed_sizes(traced: ExportedProgram) -> None:
+    """Warns of sizes that torch.export has fixed because they are 1 in the example. The last one of three is
+    left out: it is the number of inputs, which the module fixes anyway."""
     import torch
 
     own = {
@@ -145,7 +146,8 @@ def _tell_fixed(traced: ExportedProgram) -> None:
     for node in traced.graph.find_nodes(op="placeholder"):
         value = node.meta.get("val")
         if node.name in own and isinstance(value, torch.Tensor):
-            ones = [str(i) for i, n in enumerate(value.shape) if isinstance(n, int) and n == 1]
+            sizes = value.shape[:2] if value.dim() == 3 else value.shape
+            ones = [str(i) for i, n in enumerate(sizes) if isinstance(n, int) and n == 1]
             if ones:
                 warnings.warn(
                     f"{node.name}: the file takes only size 1 in dimension {', '.join(ones)}, as the "

@@ -14,8 +14,8 @@ from torch import Tensor
 from ..common.torch_private import has_tangent, is_traced, is_transformed
 from . import layer_cuda
 from .core import _core, address
-from .later import in_block
 from .layer_cuda import current_stream
+from .overlap import in_block
 
 MOST_TOKENS = 3072
 MOST_ROWS = 100_000
@@ -69,7 +69,7 @@ class _Embedded(torch.autograd.Function):
         parameters = ctx.parameters
         if parameters is not None and parameters.in_backward(ctx.next_functions[:1]):
             (weight,) = parameters.weights
-            parameters.later.at_the_end.append(lambda: _add(weight, tokens, grad, factors))
+            parameters.overlap.at_the_end.append(lambda: _add(weight, tokens, grad, factors))
             return None, None, None
         found = grad.new_empty(ctx.shape)
         _launch(tokens, grad, factors, found)

@@ -30,7 +30,7 @@ from ..common.torch_private import matmul_precision, raw_stream
 from .checks import expect, expect_rest
 from .contract import Gradients, LayerCall
 from .core import DTYPES, _core, cell_info, rows_of_u, saved_state_count
-from .later import Job, Parameters
+from .overlap import Job, Parameters
 from .sketch import COPIED, Kind, Sketch, block_offsets
 
 READS_INPUTS = False
@@ -245,9 +245,10 @@ def backward(
     given = tuple([None if g is None else (g.dtype, g.shape, g.stride()) for g in grads])
     rest = (direct, vectors is not None, dt is not None, lengths is not None, overwrite)
     version = _core.plan_version()
-    beside = parameters is not None and any(needs[1:4])
+    if not any(needs[1:4]):
+        parameters = None
     if parameters is not None:
-        parameters.later.end_running()  # frees memory before more is allocated
+        parameters.overlap.end_running()  # frees memory before more is allocated
     made = _backward(
         call,
         rows.get_device(),
@@ -256,7 +257,7 @@ def backward(
         tuple(needs[:4]),
         given,
         *rest,
-        beside,
+        parameters is not None,
     )
     found = [
         None if kind is None else torch.empty(kind[1], dtype=kind[0], device=device)
@@ -270,13 +271,13 @@ def backward(
         tuple([0 if t is None else t.data_ptr() for t in arrays]),
         current_stream(device),
     )
-    if parameters is None or not beside:
+    if parameters is None:
         made.run(addresses, stream)
     else:
         pairs = zip(parameters.weights, found[1:], strict=True)
-        later = [(weight, gradient) for weight, gradient in pairs if gradient is not None]
-        job = Job(made.of_weights.run, addresses, arrays, later)
-        parameters.later.run(lambda: made.run(addresses, stream), job)
+        to_add = [(weight, gradient) for weight, gradient in pairs if gradient is not None]
+        job = Job(made.of_weights.run, addresses, arrays, to_add)
+        parameters.overlap.run(lambda: made.run(addresses, stream), job)
         found[1:] = [None, None, None]
     of_vectors = None if vectors is None else sums.as_strided(*made.vectors).sum(-2).flatten()
     grad_x, grad_w, grad_b, grad_u = found

@@ -27,7 +27,7 @@ from . import layer_cpu, layer_cuda
 from .checks import expect, expect_rest, refuse
 from .choose import choose
 from .contract import Gradients, LayerCall
-from .later import Parameters, in_block
+from .overlap import Parameters, in_block
 from .parameters import raw_gradients, values_of
 
 IMPLEMENTATIONS = {"layer_cpu": layer_cpu, "layer_cuda": layer_cuda}

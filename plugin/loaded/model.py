@@ -169,7 +169,7 @@ class LoadedModel(ABC):
     def logits(self, inputs: Any, dt: Any = None) -> list[Array]:
         """The outputs for each input, given as in `predict`: float [C] for a classifier, else [T,C]."""
         rows = self._rows(inputs)
-        self._tell_far(rows)
+        self._warn_of_far(rows)
         read = slice(self.reads)
         dts = None
         if dt is not None:
@@ -213,10 +213,12 @@ class LoadedModel(ABC):
             rows.append(row)
         return rows
 
-    def _tell_far(self, rows: list[Array]) -> None:
+    def _warn_of_far(self, rows: list[Array]) -> None:
         """Warns of the first row that is far outside the training data."""
-        for number, row in enumerate(rows if self.ranges is not None else ()):
-            if found := self.ranges.outside(row, self.columns or ()):  # type: ignore[union-attr]
+        if self.ranges is None:
+            return
+        for number, row in enumerate(rows):
+            if found := self.ranges.outside(row, self.columns or ()):
                 warnings.warn(note(f"inputs[{number}]", found), stacklevel=3)
                 return
 

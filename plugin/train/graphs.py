@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from ..common.torch_private import borrowed
-from ..layers import later
+from ..layers import overlap
 from ..tasks.base import Batch
 from .distributed import State
 
@@ -43,8 +43,8 @@ class UpdateGraphs:
     ) -> None:
         self.compute, self.parameters, self.note = compute, parameters, note
         self.pool = torch.cuda.graph_pool_handle()
-        # What later.py launches on a second stream must not delay the recurrences.
-        self.stream = torch.cuda.Stream(priority=-1) if later.turned_on() else None
+        # What overlap.py launches on a second stream must not delay the recurrences.
+        self.stream = torch.cuda.Stream(priority=-1) if overlap.turned_on() else None
         self.seen: Counter[Hashable] = Counter()
         self.recordings: dict[Hashable, Recording] = {}
         self.most = MOST

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ..criterions import Criterion
-from ..layers.later import gradients_beside
+from ..layers.overlap import gradients_beside
 from ..tasks.base import Batch, Task
 from .clipping import norm_and_factor, scale_gradients
 from .copies import PendingCopy, to_host

@@ -157,13 +157,14 @@ def test_a_layer_alone(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "rows, steps, fixed", [(1, T, "0"), (B, 1, "1"), (1, 1, "0, 1"), (B, T, "")]
+    "rows, steps, width, fixed",
+    [(1, T, I, "0"), (B, 1, I, "1"), (1, 1, I, "0, 1"), (B, T, I, ""), (B, T, 1, "")],
 )
-def test_sizes_of_1_are_fixed_and_told(tmp_path, rows, steps, fixed):
-    layer = tsm.nn.LSTM(I, H, batch_first=True)
+def test_sizes_of_1_are_fixed_with_a_warning(tmp_path, rows, steps, width, fixed):
+    layer = tsm.nn.LSTM(width, H, batch_first=True)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        module_to_onnx(layer, torch.randn(rows, steps, I), tmp_path / "m.onnx")
+        module_to_onnx(layer, torch.randn(rows, steps, width), tmp_path / "m.onnx")
     found = [str(w.message) for w in told if "takes only size 1" in str(w.message)]
     expected = f"input: the file takes only size 1 in dimension {fixed}, as the example has"
     assert len(found) == bool(fixed) and all(one.startswith(expected) for one in found)

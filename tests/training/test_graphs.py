@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tsm.plugin.criterions import CRITERIONS
-from tsm.plugin.layers import later
+from tsm.plugin.layers import overlap
 from tsm.plugin.train import graphs
 from tsm.plugin.train.loop import Trainer
 
@@ -121,17 +121,17 @@ def test_no_more_shapes_are_recorded_than_said(runs, replays, monkeypatch):
 
 @pytest.fixture
 def beside(monkeypatch) -> list[int]:
-    """Turns on what later.py does; one entry for every job that runs beside a recurrence."""
+    """Turns on what overlap.py does; one entry for every job that runs beside a recurrence."""
     found: list[int] = []
-    run = later.Later.run
+    run = overlap.Overlap.run
 
     def noted(block, own, job) -> None:
         run(block, own, job)
         if block.running is not None:
             found.append(1)
 
-    monkeypatch.setattr(later.Later, "run", noted)
-    monkeypatch.setattr(later, "turned_on", lambda: True)
+    monkeypatch.setattr(overlap.Overlap, "run", noted)
+    monkeypatch.setattr(overlap, "turned_on", lambda: True)
     return found
 
 

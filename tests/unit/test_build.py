@@ -31,7 +31,7 @@ def output(*words: object, cwd: Path) -> str:
 
 
 def test_the_command_that_checks_a_wheel():
-    tomllib = pytest.importorskip("tomllib", reason="of Python 3.11")
+    tomllib = pytest.importorskip("tomllib", reason="needs tomllib, which Python has from 3.11 on")
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["cibuildwheel"]
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     subprocess.run(

@@ -94,7 +94,7 @@ class SeriesTable:
         if not self.columns.chosen:
             rows = self._told(rows, {*values, *self._apart()})
         elif column is None:
-            self._tell_one_sequence(first, values)
+            self._warn_of_one_sequence(first, values)
 
         def key(record: Record) -> str:
             if column is None:
@@ -140,7 +140,7 @@ class SeriesTable:
                 )
             yield record
 
-    def _tell_one_sequence(self, first: Record, values: tuple[str, ...]) -> None:
+    def _warn_of_one_sequence(self, first: Record, values: tuple[str, ...]) -> None:
         """Reports columns of which one may name the sequence."""
         unread = [repr(name) for name in first.values if name not in {*values, *self._apart()}]
         if unread:

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from emulated_cuda import dense
-from tsm.plugin.layers import embedding, later, layer_cuda
+from tsm.plugin.layers import embedding, layer_cuda, overlap
 from tsm.plugin.layers.embedding import embedded
-from tsm.plugin.layers.later import gradients_beside
+from tsm.plugin.layers.overlap import gradients_beside
 from tsm.plugin.models.inputs import TokenInput
 
 
@@ -83,10 +83,10 @@ def test_a_gradient_that_is_not_contiguous(device):
 @pytest.mark.parametrize("tied", [True, False])
 def test_gradients_that_are_added_at_the_end_of_a_block(device, tied, monkeypatch):
     """The same bits, whether the table has a gradient by then, as that of a tied output layer, or none."""
-    monkeypatch.setattr(later, "turned_on", lambda: True)
+    monkeypatch.setattr(overlap, "turned_on", lambda: True)
     if device == "cpu":
-        monkeypatch.setattr(later, "_second_stream", lambda device: None)
-        monkeypatch.setattr(later.Later, "takes", lambda block, weight: True)
+        monkeypatch.setattr(overlap, "_second_stream", lambda device: None)
+        monkeypatch.setattr(overlap.Overlap, "takes", lambda block, weight: True)
     added, original = [], embedding._add
     monkeypatch.setattr(embedding, "_add", lambda *given: added.append(1) or original(*given))
 

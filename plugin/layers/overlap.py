@@ -53,7 +53,7 @@ class Job(NamedTuple):
     """Parameters and what to add to their gradients."""
 
 
-class Later:
+class Overlap:
     """The jobs of one block. Methods are called with the first stream as the current one."""
 
     def __init__(self, device: torch.device) -> None:
@@ -114,13 +114,13 @@ class Later:
 class Parameters(NamedTuple):
     """Weights whose gradients may be computed later."""
 
-    later: Later
+    overlap: Overlap
     weights: tuple[Tensor, ...]
 
     def in_backward(self, nodes: Sequence[tuple[Any, int]]) -> Parameters | None:
         """Itself, if the block is still open and the backward pass that runs adds the gradients to `.grad` and
         passes them to nothing else. nodes: the weights' `next_functions`."""
-        free = self.later.open and not any(map(has_hooks, self.weights))
+        free = self.overlap.open and not any(map(has_hooks, self.weights))
         return self if free and adds_to_grad(node for node, _ in nodes) else None
 
 
@@ -131,26 +131,26 @@ def gradients_beside(device: torch.device) -> Iterator[None]:
         yield
         return
     index = torch.cuda.current_device() if device.index is None else device.index
-    before = getattr(_own, "later", None)
-    later = _own.later = Later(torch.device("cuda", index))
+    before = getattr(_own, "overlap", None)
+    overlap = _own.overlap = Overlap(torch.device("cuda", index))
     try:
         yield
-        later.open = False
-        later.close()
+        overlap.open = False
+        overlap.close()
     except BaseException:
-        later.open = False
-        later.give_up()
+        overlap.open = False
+        overlap.give_up()
         raise
     finally:
-        _own.later = before
+        _own.overlap = before
 
 
 def in_block(weights: Sequence[Tensor]) -> Parameters | None:
     """The weights, if a block is open that takes all of them."""
-    later: Later | None = getattr(_own, "later", None)
-    if later is None or not all(map(later.takes, weights)):
+    overlap: Overlap | None = getattr(_own, "overlap", None)
+    if overlap is None or not all(map(overlap.takes, weights)):
         return None
-    return Parameters(later, tuple(weights))
+    return Parameters(overlap, tuple(weights))
 
 
 @torch.no_grad()

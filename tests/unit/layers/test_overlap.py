@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import emulated_cuda
-from tsm.plugin.layers import Recurrent, later, layer_cuda, operator
-from tsm.plugin.layers.later import gradients_beside
+from tsm.plugin.layers import Recurrent, layer_cuda, operator, overlap
+from tsm.plugin.layers.overlap import gradients_beside
 
 B, T, I, H = 3, 5, 4, 11
 CPU = torch.device("cpu")
@@ -49,21 +49,21 @@ def notes(monkeypatch) -> list:
     monkeypatch.setattr("tsm.plugin.layers.layer_cuda.current_stream", lambda device: "first")
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: first)
     monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(later, "_second_stream", lambda device: second)
+    monkeypatch.setattr(overlap, "_second_stream", lambda device: second)
     run = emulated_cuda.Launches.run
 
     def noted(launches, addresses, stream) -> None:
         found.append((stream, "runs"))
         run(launches, addresses, stream)
 
-    add = later._add
+    add = overlap._add
 
     def noted_add(pairs) -> None:
         found.append(("first", "adds", len(pairs)))
         add(pairs)
 
     monkeypatch.setattr(emulated_cuda.Launches, "run", noted)
-    monkeypatch.setattr(later, "_add", noted_add)
+    monkeypatch.setattr(overlap, "_add", noted_add)
     for described in (layer_cuda._forward, layer_cuda._backward):
         described.cache_clear()
     return found
@@ -72,14 +72,14 @@ def notes(monkeypatch) -> list:
 @pytest.fixture
 def block(monkeypatch):
     """Opens a block as on a GPU, where the weights seem to be."""
-    monkeypatch.setattr(later, "turned_on", lambda: True)
-    takes = later.Later.takes
+    monkeypatch.setattr(overlap, "turned_on", lambda: True)
+    takes = overlap.Overlap.takes
 
     def taken(block, weight) -> bool:
         block.device = weight.device
         return takes(block, weight)
 
-    monkeypatch.setattr(later.Later, "takes", taken)
+    monkeypatch.setattr(overlap.Overlap, "takes", taken)
     return lambda: gradients_beside(torch.device("cuda", 0))
 
 
@@ -217,7 +217,7 @@ def test_backward_passes_that_do_not_add_to_all_gradients(notes, block, of):
 
 def test_layers_elsewhere(notes, monkeypatch):
     """On another device than the block's."""
-    monkeypatch.setattr(later, "turned_on", lambda: True)
+    monkeypatch.setattr(overlap, "turned_on", lambda: True)
     model = stack()
     with gradients_beside(torch.device("cuda", 0)):
         loss_of(model).backward()
@@ -225,7 +225,7 @@ def test_layers_elsewhere(notes, monkeypatch):
 
 
 def test_other_weights_than_dense_ones_of_known_dtypes(block):
-    inside = later.Later.__new__(later.Later)
+    inside = overlap.Overlap.__new__(overlap.Overlap)
     inside.device = CPU
     dense = torch.ones(3, 4, requires_grad=True)
     assert inside.takes(dense) and inside.takes(dense.detach())
@@ -237,17 +237,17 @@ def test_other_weights_than_dense_ones_of_known_dtypes(block):
 def test_nested_blocks_and_other_threads(notes, block):
     model = stack()
     with block():
-        outer = later._own.later
+        outer = overlap._own.overlap
         with block():
-            assert later._own.later is not outer
-        assert later._own.later is outer
+            assert overlap._own.overlap is not outer
+        assert overlap._own.overlap is outer
         elsewhere: list = []
-        thread = threading.Thread(target=lambda: elsewhere.append(later.in_block([])))
+        thread = threading.Thread(target=lambda: elsewhere.append(overlap.in_block([])))
         thread.start()
         thread.join()
         assert elsewhere == [None]
         loss_of(model).backward()
-    assert later._own.later is None and jobs(notes) == 2
+    assert overlap._own.overlap is None and jobs(notes) == 2
     assert not outer.waiting and not outer.running and not outer.at_the_end
 
 
@@ -278,7 +278,7 @@ def test_an_error_leaves_nothing_behind(notes, block):
 
     inside = []
     with pytest.raises(ArithmeticError, match="broken"), block():
-        inside.append(later._own.later)
+        inside.append(overlap._own.overlap)
         y = torch.ones(B, T, I)
         for i, layer in enumerate(model):
             y, _ = layer(y)
@@ -297,9 +297,9 @@ def test_an_error_leaves_nothing_behind(notes, block):
 def test_it_does_nothing_on_a_cpu_and_if_it_is_off(notes, monkeypatch):
     model = stack()
     for on, device in ((True, CPU), (False, torch.device("cuda", 0))):
-        monkeypatch.setattr(later, "turned_on", lambda on=on: on)
+        monkeypatch.setattr(overlap, "turned_on", lambda on=on: on)
         with gradients_beside(device):
-            assert later.in_block([]) is None
+            assert overlap.in_block([]) is None
             loss_of(model).backward()
         assert len(gradients(model)) == len(list(model.parameters()))
     assert not jobs(notes)
@@ -307,13 +307,13 @@ def test_it_does_nothing_on_a_cpu_and_if_it_is_off(notes, monkeypatch):
 
 @pytest.mark.parametrize("given, expected", [("", None), ("0", False), ("1", True), ("on", None)])
 def test_the_variable(given, expected, monkeypatch):
-    monkeypatch.setenv(later.VARIABLE, given)
-    later.turned_on.cache_clear()
+    monkeypatch.setenv(overlap.VARIABLE, given)
+    overlap.turned_on.cache_clear()
     if expected is None:
         with pytest.raises(ValueError, match="accepted: 0, 1"):
-            later.turned_on()
+            overlap.turned_on()
     else:
-        assert later.turned_on() is expected
+        assert overlap.turned_on() is expected
     monkeypatch.undo()
-    later.turned_on.cache_clear()
-    assert later.turned_on() in (False, True)
+    overlap.turned_on.cache_clear()
+    assert overlap.turned_on() in (False, True)
