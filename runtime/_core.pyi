@@ -433,7 +433,6 @@ def embedding_gradient_cuda(
     tokens: int,
     grad: int,
     factors: int,
-    adds: bool,
     out: int,
     stream: int,
 ) -> None: ...

@@ -203,10 +203,10 @@ void cross_entropy_cuda(const std::string& dtype, int device, int64_t rows, int6
 }
 
 void embedding_gradient_cuda(int device, bool wide, int64_t count, int64_t rows, int64_t width,
-                             Address tokens, Address grad, Address factors, bool adds, Address out,
+                             Address tokens, Address grad, Address factors, Address out,
                              uintptr_t stream) {
   const tsm::cuda::EmbeddingGradient given{
-      at(tokens), wide, count, rows, width, at<float>(grad), at<float>(factors), adds};
+      at(tokens), wide, count, rows, width, at<float>(grad), at<float>(factors)};
   tsm::on_device(device, [&] { tsm::cuda::embedding_gradient(given, at<float>(out), stream); });
 }
 
@@ -372,9 +372,9 @@ void bind_training(py::module_& m) {
   define(m, "cross_entropy_cuda", cross_entropy_cuda,
          {"dtype", "device", "rows", "classes", "logits", "target", "log_sums", "grad", "grad_step",
           "out", "stream"});
-  define(m, "embedding_gradient_cuda", embedding_gradient_cuda,
-         {"device", "wide", "count", "rows", "width", "tokens", "grad", "factors", "adds", "out",
-          "stream"});
+  define(
+      m, "embedding_gradient_cuda", embedding_gradient_cuda,
+      {"device", "wide", "count", "rows", "width", "tokens", "grad", "factors", "out", "stream"});
   define(m, "gradient_norm_cuda", gradient_norm_cuda,
          {"device", "gradients", "lengths", "scale", "limit", "blocks", "out", "stream"});
   define(m, "descend_cuda", descend_cuda,

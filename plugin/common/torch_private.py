@@ -54,20 +54,6 @@ def graph_is_retained() -> bool:
     return bool(torch._C._autograd._get_current_graph_task_keep_graph())
 
 
-def has_hooks(parameter: Tensor) -> bool:
-    """Whether something is called with the gradient of a parameter, or after it has been added to `.grad`."""
-    return bool(parameter._backward_hooks or parameter._post_accumulate_grad_hooks)
-
-
-def adds_to_grad(nodes: Iterable[Any]) -> bool:
-    """Inside a backward pass: whether it adds to `.grad` of all these leaves. nodes: their entries in
-    `next_functions`; None for one without a gradient."""
-    try:
-        return all(node is None or torch._C._will_engine_execute_node(node) for node in nodes)
-    except RuntimeError:  # torch.autograd.grad takes the gradient of this leaf
-        return False
-
-
 def raw_stream(device: int) -> int:
     """The current stream of a GPU, as the CUDA runtime knows it. torch.cuda.current_stream makes an object."""
     found: int = torch._C._cuda_getCurrentRawStream(device)

@@ -15,7 +15,6 @@ from ..common.torch_private import has_tangent, is_traced, is_transformed
 from . import layer_cuda
 from .core import _core, address
 from .layer_cuda import current_stream
-from .overlap import in_block
 
 MOST_TOKENS = 3072
 MOST_ROWS = 100_000
@@ -56,52 +55,26 @@ class _Embedded(torch.autograd.Function):
     def forward(ctx: Any, weight: Tensor, tokens: Tensor, factors: Tensor | None) -> Tensor:
         ctx.save_for_backward(tokens, factors)
         ctx.shape = weight.shape
-        ctx.parameters = in_block((weight,))
         return _rows(weight, tokens, factors)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         tokens, factors = ctx.saved_tensors
         if torch.is_grad_enabled():  # for a second derivative
             every = scaled(grad, tokens, factors).flatten(0, -2)
             return grad.new_zeros(ctx.shape).index_add(0, tokens.flatten(), every), None, None
         tokens, grad = tokens.contiguous(), grad.contiguous()
-        parameters = ctx.parameters
-        if parameters is not None and parameters.in_backward(ctx.next_functions[:1]):
-            (weight,) = parameters.weights
-            parameters.overlap.at_the_end.append(lambda: _add(weight, tokens, grad, factors))
-            return None, None, None
         found = grad.new_empty(ctx.shape)
-        _launch(tokens, grad, factors, found)
+        _core.embedding_gradient_cuda(
+            device=grad.get_device(),
+            wide=tokens.dtype == torch.int64,
+            count=tokens.numel(),
+            rows=found.shape[0],
+            width=found.shape[1],
+            tokens=address(tokens),
+            grad=address(grad),
+            factors=address(factors),
+            out=address(found),
+            stream=current_stream(grad.device),
+        )
         return found, None, None
-
-
-@torch.no_grad()
-def _add(weight: Tensor, tokens: Tensor, grad: Tensor, factors: Tensor | None) -> None:
-    """Adds to weight.grad. If the table is also that of the output layer, most of its gradient is there
-    already, so that only the rows of this batch's tokens are read and written."""
-    there = weight.grad
-    if there is not None and there.is_contiguous() and there.dtype == torch.float32:
-        _launch(tokens, grad, factors, there, adds=True)
-        return
-    found = torch.empty_like(weight)
-    _launch(tokens, grad, factors, found)
-    weight.grad = found if there is None else there + found
-
-
-def _launch(
-    tokens: Tensor, grad: Tensor, factors: Tensor | None, out: Tensor, adds: bool = False
-) -> None:
-    _core.embedding_gradient_cuda(
-        device=grad.get_device(),
-        wide=tokens.dtype == torch.int64,
-        count=tokens.numel(),
-        rows=out.shape[0],
-        width=out.shape[1],
-        tokens=address(tokens),
-        grad=address(grad),
-        factors=address(factors),
-        adds=adds,
-        out=address(out),
-        stream=current_stream(grad.device),
-    )

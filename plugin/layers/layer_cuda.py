@@ -30,7 +30,6 @@ from ..common.torch_private import matmul_precision, raw_stream
 from .checks import expect, expect_rest
 from .contract import Gradients, LayerCall
 from .core import DTYPES, _core, cell_info, rows_of_u, saved_state_count
-from .overlap import Job, Parameters
 from .sketch import COPIED, Kind, Sketch, block_offsets
 
 READS_INPUTS = False
@@ -204,7 +203,6 @@ class _Backward(NamedTuple):
     """What a call of backward allocates and runs."""
 
     run: Any
-    of_weights: Any  # the launches of the gradients of weights; None: `run` has them
     gradients: list[Kind | None]  # of x, weight_x, bias, weight_h
     dz: int  # bytes; 0: dz overwrites z
     sums: tuple[int, ...]
@@ -228,10 +226,8 @@ def backward(
     grad_y: Tensor | None,
     grad_last: Sequence[Tensor | None],
     overwrite: bool,
-    parameters: Parameters | None = None,
 ) -> Gradients:
-    """Gradients in the dtypes of the inputs. overwrite: dz may overwrite the saved z. parameters: those of
-    weights are not returned but added to `.grad` later."""
+    """Gradients in the dtypes of the inputs. overwrite: dz may overwrite the saved z."""
     batch, steps, _, hidden = call.shape
     rows, kept, *others = saved
     masks = [others.pop(0) if scale else None for scale in call.scales]
@@ -245,19 +241,8 @@ def backward(
     given = tuple([None if g is None else (g.dtype, g.shape, g.stride()) for g in grads])
     rest = (direct, vectors is not None, dt is not None, lengths is not None, overwrite)
     version = _core.plan_version()
-    if not any(needs[1:4]):
-        parameters = None
-    if parameters is not None:
-        parameters.overlap.end_running()  # frees memory before more is allocated
     made = _backward(
-        call,
-        rows.get_device(),
-        version,
-        allows_tf32(call.dtype),
-        tuple(needs[:4]),
-        given,
-        *rest,
-        parameters is not None,
+        call, rows.get_device(), version, allows_tf32(call.dtype), tuple(needs[:4]), given, *rest
     )
     found = [
         None if kind is None else torch.empty(kind[1], dtype=kind[0], device=device)
@@ -267,18 +252,7 @@ def backward(
     sums = torch.empty(made.sums, dtype=torch.float32, device=device)
     scratch = torch.empty(made.scratch, dtype=torch.uint8, device=device)
     arrays = (rows, kept, *masks, dz, *grads, dt, lengths, *found, sums, scratch)
-    addresses, stream = (
-        tuple([0 if t is None else t.data_ptr() for t in arrays]),
-        current_stream(device),
-    )
-    if parameters is None:
-        made.run(addresses, stream)
-    else:
-        pairs = zip(parameters.weights, found[1:], strict=True)
-        to_add = [(weight, gradient) for weight, gradient in pairs if gradient is not None]
-        job = Job(made.of_weights.run, addresses, arrays, to_add)
-        parameters.overlap.run(lambda: made.run(addresses, stream), job)
-        found[1:] = [None, None, None]
+    made.run(tuple([0 if t is None else t.data_ptr() for t in arrays]), current_stream(device))
     of_vectors = None if vectors is None else sums.as_strided(*made.vectors).sum(-2).flatten()
     grad_x, grad_w, grad_b, grad_u = found
     of_state = sums.as_strided(*made.states) if needs[4] else None
@@ -298,9 +272,8 @@ def _backward(
     has_dt: bool,
     has_lengths: bool,
     overwrite: bool,
-    beside: bool,
 ) -> _Backward:
-    """direct: the kernel reads grad_y itself. beside: the gradients of weights are launched apart."""
+    """direct: the kernel reads grad_y itself."""
     batch, steps, inputs, hidden = call.shape
     info, sketch = cell_info(call.cell), Sketch(device)
     gates, states, wide, deep = info["gates"], info["states"], widened(hidden), widened(inputs + 1)
@@ -357,7 +330,6 @@ def _backward(
     if grad_x is not None:
         sketch.product(flat, w.flatten(0, 1)[:, :across], back.flatten(0, 1), tf32)
         sketch.copy(grad_x, back[:, :-1, :inputs], 0.0, mask_x, call.scales[0])
-    first = sketch.split() if beside else None
     if any(needs[1:]):
         sketch.product(flat.t(), read.flatten(0, 1), product.flatten(0, 1), tf32)
         own = product[:, :hidden]
@@ -372,8 +344,7 @@ def _backward(
     bytes_ = 0 if overwrite else z.numel() * z.dtype.itemsize
     of_vectors = sums[states:, :, :hidden]
     return _Backward(
-        (first or sketch.launches).run,
-        None if first is None else sketch.launches,
+        sketch.launches.run,
         gradients,
         bytes_,
         tuple(sums.shape),

@@ -27,7 +27,6 @@ from . import layer_cpu, layer_cuda
 from .checks import expect, expect_rest, refuse
 from .choose import choose
 from .contract import Gradients, LayerCall
-from .overlap import Parameters, in_block
 from .parameters import raw_gradients, values_of
 
 IMPLEMENTATIONS = {"layer_cpu": layer_cpu, "layer_cuda": layer_cuda}
@@ -115,7 +114,6 @@ class LayerFunction(torch.autograd.Function):
         if keep:
             ctx.fixed = fixed
             ctx.addresses = [t.data_ptr() for t in saved]
-            ctx.parameters = in_block((weight_x, bias, weight_h))
             ctx.set_materialize_grads(False)
             # Always save y, which is used to detect second derivatives.
             read: tuple[Tensor | None, ...] = (None, None, None, None, y)
@@ -144,13 +142,9 @@ class LayerFunction(torch.autograd.Function):
             ctx.addresses = None
         needs = ctx.needs_input_grad[1:]
         arrays = (x, weight_x, weight_h, h, vectors, dt, lengths, y, saved, *grads)
-        fixed = implementation, call, links, needs, overwrite
-        if torch.is_grad_enabled():
-            return None, *_DifferentiatedOnce.apply(*fixed, *arrays)
-        parameters = ctx.parameters
-        if parameters is not None:
-            parameters = parameters.in_backward(ctx.next_functions[1:4])
-        return None, *_gradients(*fixed, *arrays, parameters=parameters)
+        run = _DifferentiatedOnce.apply if torch.is_grad_enabled() else _gradients
+        found = run(implementation, call, links, needs, overwrite, *arrays)
+        return None, *found
 
 
 def _checked(implementation: ModuleType, call: LayerCall, saved: Sequence[Tensor]) -> list[Tensor]:
@@ -180,17 +174,14 @@ def _gradients(
     saved: Sequence[Tensor],
     grad_y: Tensor | None,
     *grad_last: Tensor | None,
-    parameters: Parameters | None = None,
 ) -> tuple[Tensor | None, ...]:
-    """The gradients of all inputs of `run_function`. Autograd casts each to the dtype of its input.
-    parameters: those of weights may be computed later (layer_cuda)."""
+    """The gradients of all inputs of `run_function`. Autograd casts each to the dtype of its input."""
     wanted = needs[4 : len(needs) - len(links)]
     needed = (*needs[:4], any(wanted))
-    others = () if parameters is None else (parameters,)
     with without_autocast(saved[0].device):
         found = implementation.backward(
             call, needed, x, weight_x, weight_h, h, vectors, dt, lengths, y, saved, grad_y,
-            grad_last, overwrite, *others
+            grad_last, overwrite
         )  # fmt: skip
     states = [None] * len(wanted) if found.state is None else found.state
     return *found[:4], *states, *raw_gradients(links, found.vectors, vectors)

@@ -43,19 +43,12 @@ class Sketch:
     the order in which they were made here, last the address of scratch memory."""
 
     def __init__(self, device: int) -> None:
-        self._device = device
         self.launches = _core.Launches(device=device)
         self.scratch_bytes = 0
         self._made: list[Tensor] = []  # keeps their storages alive, whose identity matters
         self._places: dict[int, Place] = {}  # storage -> where it begins
         self._count = 0
         self._copies: list[tuple[View, View | None, float, Mask | None]] = []
-
-    def split(self) -> Any:
-        """Returns the launches so far. Those that follow are on their own, over the same arrays."""
-        self.run_copies()
-        made, self.launches = self.launches, _core.Launches(device=self._device)
-        return made
 
     def array(self, dtype: torch.dtype, shape: Sequence[int], strides: Any = None) -> Tensor:
         """An array of the call; by default it is dense."""

@@ -21,7 +21,6 @@ import torch
 from torch import Tensor, nn
 
 from ..common.torch_private import borrowed
-from ..layers import overlap
 from ..tasks.base import Batch
 from .distributed import State
 
@@ -43,8 +42,6 @@ class UpdateGraphs:
     ) -> None:
         self.compute, self.parameters, self.note = compute, parameters, note
         self.pool = torch.cuda.graph_pool_handle()
-        # What overlap.py launches on a second stream must not delay the recurrences.
-        self.stream = torch.cuda.Stream(priority=-1) if overlap.turned_on() else None
         self.seen: Counter[Hashable] = Counter()
         self.recordings: dict[Hashable, Recording] = {}
         self.most = MOST
@@ -86,9 +83,7 @@ class UpdateGraphs:
             p.grad = None
         graph = torch.cuda.CUDAGraph()
         # Other threads (a data loader, a monitor) may use the GPU during the capture.
-        with torch.cuda.graph(
-            graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"
-        ):
+        with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
             numbers, after = self.compute(batch, state)
         # The list is complete, since `compute` gives every parameter a gradient.
         gradients = [borrowed(p.grad) for p in self.parameters if p.grad is not None]

@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 
 from ..criterions import Criterion
-from ..layers.overlap import gradients_beside
 from ..tasks.base import Batch, Task
 from .clipping import norm_and_factor, scale_gradients
 from .copies import PendingCopy, to_host
@@ -192,9 +191,8 @@ class Trainer:
         """Adds the gradients of a batch; returns (sum of losses, count)."""
         c = self.config
         start = restart(self.carried, c.reset_share)
-        with gradients_beside(self.world.device):
-            found = objective(self.model, self.criterion, batch, start, c.alpha, c.beta, c.bf16)
-            found.backward()
+        found = objective(self.model, self.criterion, batch, start, c.alpha, c.beta, c.bf16)
+        found.backward()
         self.carried = found.state if self.task.stateful else None
         return torch.stack([found.loss.detach(), found.count]).double()
 

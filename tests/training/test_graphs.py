@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tsm.plugin.criterions import CRITERIONS
-from tsm.plugin.layers import overlap
 from tsm.plugin.train import graphs
 from tsm.plugin.train.loop import Trainer
 
@@ -117,44 +116,3 @@ def test_no_more_shapes_are_recorded_than_said(runs, replays, monkeypatch):
     monkeypatch.setattr(Trainer, "finish", finish)
     assert runs("few", "", FULL) == 0
     assert len(kept[0].graphs.recordings) == 1
-
-
-@pytest.fixture
-def beside(monkeypatch) -> list[int]:
-    """Turns on what overlap.py does; one entry for every job that runs beside a recurrence."""
-    found: list[int] = []
-    run = overlap.Overlap.run
-
-    def noted(block, own, job) -> None:
-        run(block, own, job)
-        if block.running is not None:
-            found.append(1)
-
-    monkeypatch.setattr(overlap.Overlap, "run", noted)
-    monkeypatch.setattr(overlap, "turned_on", lambda: True)
-    return found
-
-
-@pytest.mark.parametrize("flags", ["", "--no-cuda-graphs"])
-@pytest.mark.parametrize("name", ["lstm", "plstm"])
-def test_gradients_beside_the_recurrences(runs, replays, request, name, flags):
-    """A model of three layers whose recurrences leave multiprocessors free, as of PTB words."""
-    wide = LM.format(cell=name) + " --decoder-layers 3 --decoder-hidden-size 1150 --bf16 --wdrop .3"
-    wide += " --decoder-embed-dim 1150 --share-decoder-input-output-embed --dropoute .1"
-    assert runs("plain", flags, wide) == 0
-    replays.clear()
-    jobs = request.getfixturevalue("beside")
-    assert runs("beside", flags, wide) == 0
-    assert jobs and bool(replays) == (not flags)
-    assert_same(without_time(runs.checkpoint("beside")), without_time(runs.checkpoint("plain")))
-
-
-@pytest.mark.parametrize("flags", TASKS.values(), ids=TASKS)
-def test_gradients_beside_the_recurrences_of_every_task(runs, replays, request, flags):
-    deep = f"{flags} --decoder-layers 2"
-    assert runs("plain", "", deep) == 0
-    replays.clear()
-    jobs = request.getfixturevalue("beside")
-    assert runs("beside", "", deep) == 0
-    assert jobs and len(replays) > 5
-    assert_same(without_time(runs.checkpoint("beside")), without_time(runs.checkpoint("plain")))

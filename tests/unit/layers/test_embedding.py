@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -10,21 +9,18 @@ import torch
 from torch import nn
 
 from emulated_cuda import dense
-from tsm.plugin.layers import embedding, layer_cuda, overlap
+from tsm.plugin.layers import embedding, layer_cuda
 from tsm.plugin.layers.embedding import embedded
-from tsm.plugin.layers.overlap import gradients_beside
 from tsm.plugin.models.inputs import TokenInput
 
 
-def emulated(device, wide, count, rows, width, tokens, grad, factors, adds, out, stream):
+def emulated(device, wide, count, rows, width, tokens, grad, factors, out, stream):
     """The core's function on host memory."""
     given = dense(tokens, count, dtype=torch.int64 if wide else torch.int32)
-    found = torch.zeros(rows, width)
+    found = dense(out, rows, width).zero_()
     found.index_add_(0, given, dense(grad, count, width))
     if factors:
         found *= dense(factors, rows)[:, None]
-    there = dense(out, rows, width)
-    there.copy_(there + found if adds else found)
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
@@ -80,37 +76,6 @@ def test_a_gradient_that_is_not_contiguous(device):
     assert found[:, 0].tolist() == [0, 2, 0, 0, 0, 0, 0, 0, 1]
 
 
-@pytest.mark.parametrize("tied", [True, False])
-def test_gradients_that_are_added_at_the_end_of_a_block(device, tied, monkeypatch):
-    """The same bits, whether the table has a gradient by then, as that of a tied output layer, or none."""
-    monkeypatch.setattr(overlap, "turned_on", lambda: True)
-    if device == "cpu":
-        monkeypatch.setattr(overlap, "_second_stream", lambda device: None)
-        monkeypatch.setattr(overlap.Overlap, "takes", lambda block, weight: True)
-    added, original = [], embedding._add
-    monkeypatch.setattr(embedding, "_add", lambda *given: added.append(1) or original(*given))
-
-    for given, tokens, factors in cases(device):
-        weight, outer = given.clone().requires_grad_(), torch.randn_like(given)
-        grad = torch.randn(*tokens.shape, weight.shape[1], device=device)
-        for _ in range(2):  # the second time there is one already
-            found, before = [], weight.grad
-            for block in (nullcontext(), gradients_beside(torch.device("cuda", 0))):
-                weight.grad = None if before is None else before.clone()
-                with block:
-                    loss = (embedded(weight, tokens, factors) * grad).sum()
-                    (loss + (weight * outer).square().sum() if tied else loss).backward()
-                found.append(weight.grad)
-            assert torch.equal(*found) if before is None else torch.allclose(*found, atol=1e-5)
-            assert added == [1]
-            with gradients_beside(torch.device("cuda", 0)):
-                rows = embedded(weight, tokens, factors)
-            weight.grad = None
-            rows.backward(grad)  # after the block
-            assert weight.grad is not None and added == [1]
-            added.clear()
-
-
 @pytest.mark.gpu
 def test_tokens_outside_the_table_are_left_out():
     tokens = torch.tensor([2, -1, 5, 2**32 + 1, -(2**63), 2], device="cuda")
@@ -124,7 +89,6 @@ def test_tokens_outside_the_table_are_left_out():
         tokens=tokens.data_ptr(),
         grad=grad.data_ptr(),
         factors=0,
-        adds=False,
         out=out[1:6].data_ptr(),
         stream=layer_cuda.current_stream(grad.device),
     )

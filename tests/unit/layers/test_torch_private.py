@@ -170,35 +170,3 @@ def test_forget_stale_builtins():
         torch.jit.script(model)
     private.forget_stale_builtins(model)
     assert torch.jit.script(model)(X).tolist() == [4, 4, 4]
-
-
-@pytest.mark.parametrize("add", ["register_hook", "register_post_accumulate_grad_hook"])
-def test_has_hooks(add):
-    weight = torch.nn.Parameter(torch.ones(2))
-    assert not private.has_hooks(weight)
-    hook = getattr(weight, add)(lambda gradient: None)
-    assert private.has_hooks(weight)
-    hook.remove()
-    assert not private.has_hooks(weight)
-
-
-def test_adds_to_grad():
-    seen = []
-
-    class Look(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, y):
-            return x * y
-
-        @staticmethod
-        def backward(ctx, grad):
-            nodes = [node for node, _ in ctx.next_functions]
-            seen.append([private.adds_to_grad([node]) for node in nodes])
-            return grad, grad
-
-    x, y = (torch.ones(2, requires_grad=True) for _ in range(2))
-    Look.apply(x, y).sum().backward()
-    Look.apply(x, y.detach()).sum().backward()
-    Look.apply(x, y).sum().backward(inputs=[y])
-    torch.autograd.grad(Look.apply(x, y).sum(), [x])
-    assert seen == [[True, True], [True, True], [False, True], [False, False]]

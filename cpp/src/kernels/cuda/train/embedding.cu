@@ -82,18 +82,11 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t column = (int64_t(blockIdx.y) * kThreads + threadIdx.x) * N;
   if (column >= p.width) return;
   for (int r = 0; r < kRows && row_of(r) < p.rows; ++r) {
-    if (p.adds && found[r] == 0) continue;
     Several<N> sum = sum_of<N>(p.grad + column, p.width, places(r), found[r]);
     const float factor = p.factors ? p.factors[row_of(r)] : 1.0f;
 #pragma unroll
     for (int n = 0; n < N; ++n) sum.at[n] *= factor;
-    Several<N>* const to = reinterpret_cast<Several<N>*>(out + row_of(r) * p.width + column);
-    if (p.adds) {
-      const Several<N> before = *to;
-#pragma unroll
-      for (int n = 0; n < N; ++n) sum.at[n] = __fadd_rn(before.at[n], sum.at[n]);  // no fma
-    }
-    *to = sum;
+    *reinterpret_cast<Several<N>*>(out + row_of(r) * p.width + column) = sum;
   }
 }
 

@@ -13,12 +13,10 @@ struct EmbeddingGradient {
   int64_t rows, width;   // of the table, at least 1
   const float* grad;     // [count][width], contiguous
   const float* factors;  // [rows], or null: 1
-  bool adds;             // to what `out` holds
 };
 
 // out [rows][width] = factors[row] times the sum of the rows of grad that have the row's token,
-// added in the order of their positions; or the sum of this and `out`. Asynchronous on `stream`, of
-// the current device.
+// added in the order of their positions. Asynchronous on `stream`, of the current device.
 void embedding_gradient(const EmbeddingGradient& given, float* out, uintptr_t stream);
 
 }  // namespace tsm::cuda
