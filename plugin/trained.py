@@ -17,6 +17,7 @@ from .data import Tokenizer, Vocab
 from .data.labels import COLUMNS, LABELS, TARGETS, load_labels
 from .data.ranges import RANGES, Ranges
 from .data.reading import READING, Reading
+from .data.roles import ROLES, load_roles
 from .data.subword import MODEL, SentencePieceTokenizer
 from .data.tokenizers import plain_tokenizer
 from .data.vocab import DICT
@@ -65,6 +66,11 @@ class Trained:
             return None
         where, count = f"{self.path}: {RANGES}", self.model.layers[0].input_size
         return Ranges.parse(self.assets[RANGES], where, count)
+
+    @cached_property
+    def roles(self) -> dict[str, str]:
+        """Which columns of the training data named the sequence and held dt or the time; {} if unknown."""
+        return load_roles(self.assets.get(ROLES, b""), f"{self.path}: {ROLES}")
 
     @cached_property
     def reading(self) -> Reading | None:

@@ -25,6 +25,7 @@ from ...plugin.common.atomic import write_bytes
 from ...plugin.data.labels import COLUMNS, LABELS, TARGETS, load_labels
 from ...plugin.data.ranges import RANGES, Ranges
 from ...plugin.data.reading import READING, Reading
+from ...plugin.data.roles import ROLES, load_roles
 from ...plugin.data.subword import MODEL as SENTENCEPIECE
 from ...plugin.data.tokenizers import TOKENIZERS
 from ...plugin.data.vocab import DICT, Vocab
@@ -45,6 +46,7 @@ ASSETS = {
     COLUMNS: "text.columns",
     READING: "text.reading",
     RANGES: "text.ranges",
+    ROLES: "text.roles",
 }
 """Files that are stored in a model, and the tensors that hold them."""
 _NAMES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.int8: "I8", torch.uint8: "U8"}
@@ -240,6 +242,8 @@ def _assets(
         Reading.parse(assets[READING], READING)
     if RANGES in assets:
         Ranges.parse(assets[RANGES], RANGES, model.layers[0].input_size)
+    if ROLES in assets:
+        load_roles(assets[ROLES], ROLES)
     if tokenizer is not None and tokenizer not in (*TOKENIZERS, "sentencepiece"):
         raise ValueError(
             f"tokenizer = {tokenizer!r}; accepted: {', '.join(TOKENIZERS)}, sentencepiece"

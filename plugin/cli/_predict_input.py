@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import chain, islice
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from ..command.command import UsageError
 from ..command.flags import column_names
@@ -15,11 +17,12 @@ from ..data.build.labelled import one_line
 from ..data.files import Entry, encoding_of, read_lines
 from ..data.ranges import note
 from ..data.readers.numbers import Columns, SeriesArrays, SeriesTable
-from ..data.readers.table import FileTable, field, kind_of
+from ..data.readers.table import FileTable, Record, field, kind_of
 from ._predict_model import Encode, Item, Predictor
 
 OF_TEXT = ("text_column",)
 OF_NUMBERS = ("sequence_column", "value_columns", "dt_column", "time_column")
+TIMES = {"dt", "time"}  # roles of which a table has one
 
 
 class Stdin(Entry):
@@ -32,6 +35,17 @@ class Stdin(Entry):
     @contextmanager
     def open(self) -> Iterator[IO[bytes]]:
         yield sys.stdin.buffer
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A table whose first row was looked at. Its rows can be read only once."""
+
+    name: str
+    rows: Iterator[Record]
+
+    def records(self) -> Iterator[Record]:
+        return self.rows
 
 
 def open_items(args: argparse.Namespace, predictor: Predictor) -> Iterator[Item]:
@@ -86,10 +100,10 @@ def _numbers(
     if kind == "npz":
         file = SeriesArrays(entry.path, wants_target=False)
     else:
-        values = _values(args, predictor.columns)
-        named = (args.sequence_column, values, args.dt_column, args.time_column)
-        columns = Columns(*named, chosen=bool(values))
-        file = SeriesTable(_table(args, entry, kind), columns)
+        rows = (record for record in _table(args, entry, kind).records() if record.values)
+        first = list(islice(rows, 1))
+        columns = _columns(args, predictor, first[0].values if first else (), entry.name)
+        file = SeriesTable(Begun(entry.name, chain(first, rows)), columns)
     told, ranges = not predictor.model.takes_dt, predictor.model.ranges
     for series in file.series():
         if series.dt is None and not told:
@@ -108,6 +122,29 @@ def _numbers(
             ranges = None
             print(f"tsm-predict: {note(series.where, found)}", file=sys.stderr)
         yield Item("sequence", series.name, series.x, series.dt)
+
+
+def _columns(
+    args: argparse.Namespace, predictor: Predictor, there: Collection[str], where: str
+) -> Columns:
+    """The columns to read from a table that has those in `there`: given by flags, else those of the training
+    data."""
+    values = _values(args, predictor.columns)
+    named = (args.sequence_column, values, args.dt_column, args.time_column)
+    given = Columns(*named, chosen=bool(values))
+    settled = {*given.roles}
+    if settled & TIMES or not predictor.model.takes_dt:
+        settled |= TIMES
+    taken = {*column_names(args.value_columns), *given.roles.values()}
+    known: dict[str, Any] = {
+        role: name
+        for role, name in predictor.model.roles.items()
+        if role not in settled and name in there and name not in taken
+    }
+    if known:
+        flags = " ".join(f"--{role}-column {name!r}" for role, name in known.items())
+        print(f"tsm-predict: {where} is read as in training: {flags}", file=sys.stderr)
+    return replace(given, **known)
 
 
 def _values(args: argparse.Namespace, of_training: Sequence[str]) -> tuple[str, ...]:

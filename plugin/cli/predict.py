@@ -2,13 +2,15 @@
 
     tsm-predict MODEL < texts.txt                               a text per line
     tsm-predict MODEL new.csv --text-column review --format json
+    tsm-predict MODEL new.csv                                   numbers, in the columns used in training
     tsm-predict MODEL new.csv --sequence-column id --dt-column dt
     tsm-predict MODEL new.npz --output answers.tsv
 
 MODEL is a checkpoint of tsm-train, or a .tsm file, which needs no PyTorch. The output has one row per text or
 sequence (per step if the model has an output for every step), in input order. A row has the label, its
 probability and the probabilities of all labels or, if the model predicts numbers, those numbers. A text without
-words gets no label.
+words gets no label. Columns of numbers are found by the names that they had in training; a note says which ones
+name the sequence and hold its times.
 """
 
 from __future__ import annotations
@@ -67,10 +69,16 @@ def build_parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--text-column", metavar="NAME", help="column of the texts in a table (default: text)"
     )
-    p.add_argument("--sequence-column", metavar="NAME", help="default: all rows are one sequence")
+    p.add_argument(
+        "--sequence-column", metavar="NAME",
+        help="default: the one used in training; without it, all rows are one sequence",
+    )  # fmt: skip
     p.add_argument("--value-columns", metavar="A,B,...", help="default: those used in training")
-    p.add_argument("--dt-column", metavar="NAME", help="time since the previous row")
-    p.add_argument("--time-column", metavar="NAME", help="time of a row")
+    p.add_argument(
+        "--dt-column", metavar="NAME",
+        help="time since the previous row (default: as in training, if the cell uses it)",
+    )  # fmt: skip
+    p.add_argument("--time-column", metavar="NAME", help="time of a row (the same default)")
     p.add_argument("--delimiter", metavar="C", help="default: comma, or tab for .tsv")
     p.add_argument(
         "--no-quotes", action="store_true", help="treat double quotes as plain characters"

@@ -125,28 +125,26 @@ def own_series(args: argparse.Namespace, options: Options, out: Path) -> Meta:
     files = {s: path for s in PREFIXES if (path := getattr(args, f"{s}pref")) is not None}
     values, targets = map(column_names, (args.value_columns, args.target_columns))
     kind = table_kind(args)
+    columns = Columns(
+        args.sequence_column,
+        values,
+        args.dt_column,
+        args.time_column,
+        args.label_column,
+        targets,
+        args.per_step,
+        chosen=bool(values),
+    )
     read: dict[str, SeriesFile]
     if kind is None or kind == "npz":
         read = {s: SeriesArrays(path, args.per_step) for s, path in files.items()}
     else:
-        columns = Columns(
-            args.sequence_column,
-            values,
-            args.dt_column,
-            args.time_column,
-            args.label_column,
-            targets,
-            args.per_step,
-            chosen=bool(values),
-        )
         tables = {s: own_table(args, path, kind) for s, path in files.items()}
         values = SeriesTable(tables["train"], columns).value_columns()  # the column order of train
         columns = replace(columns, values=values)
         read = {s: SeriesTable(table, columns) for s, table in tables.items()}
     shares = parse_shares(args.split) if args.split else None
-    columns_read = values, targets
-    label = args.label_column or ""
-    return build_series(read, out, options, shares, args.per_step, columns_read, label)
+    return build_series(read, out, options, shares, columns)
 
 
 def _subword(args: argparse.Namespace) -> Subword | None:

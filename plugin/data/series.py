@@ -16,6 +16,7 @@ from typing import Any
 from ..common.lazy import np
 from .file_array import FileArray
 from .ranges import Ranges
+from .roles import check_roles
 
 F32, I32, I64 = "<f4", "<i4", "<i8"
 TASKS = {False: "series", True: "series_steps"}  # key: whether targets are per step
@@ -37,13 +38,15 @@ class Shape:
     ranges: list[list[float]] = field(
         default_factory=list
     )  # of the inputs in training; [] in old folders
+    roles: dict[str, str] = field(default_factory=dict)  # role -> column; {} in old folders
 
     @classmethod
     def parse(cls, value: Any, where: str) -> Shape:
         """Parses the entry of meta.json."""
         kinds = {"width": int, "outputs": int, "classes": bool, "per_step": bool, "dt": bool}
         kinds |= {"columns": list, "targets": list, "shortest_dt": float}
-        kinds |= {"ranges": list} if isinstance(value, dict) and "ranges" in value else {}
+        later = {"ranges": list, "roles": dict}  # not in old folders
+        kinds |= {k: v for k, v in later.items() if isinstance(value, dict) and k in value}
         if not isinstance(value, dict) or {k: type(v) for k, v in value.items()} != kinds:
             raise ValueError(
                 f"{where}: series is {value!r:.80}; accepted: what tsm-preprocess writes"
@@ -53,6 +56,7 @@ class Shape:
             raise ValueError(f"{where}: series has width {found.width}, outputs {found.outputs}")
         if found.ranges:
             Ranges.of(found.ranges, found.width, f"{where}: ranges")
+        check_roles(found.roles, f"{where}: roles")
         return found
 
 

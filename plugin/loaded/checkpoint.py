@@ -29,7 +29,7 @@ class CheckpointModel(LoadedModel):
         self.family = self.config["model"]["model"]
         self.labels, self.targets = self.trained.labels, self.trained.targets
         self.columns, self.reading = self.trained.columns, self.trained.reading
-        self.ranges = self.trained.ranges
+        self.ranges, self.roles = self.trained.ranges, self.trained.roles
         self.takes_dt = takes_dt(self.model)
         self.output_size = self.model.decoder.out_features
         self.device = torch.device(device)

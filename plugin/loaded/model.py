@@ -64,6 +64,8 @@ class LoadedModel(ABC):
     """The names of the values of a step, if the data was a table."""
     ranges: Ranges | None
     """The smallest and largest value of each input in the training data, if they are known."""
+    roles: dict[str, str]
+    """Which columns of the training data named the "sequence" and held "dt" or "time"; {} if unknown."""
     reading: Reading | None
     """How many tokens of a text are read; None means all."""
     takes_dt: bool

@@ -12,6 +12,7 @@ from ..data import Tokenizer, Vocab
 from ..data.labels import load_labels
 from ..data.ranges import Ranges
 from ..data.reading import Reading
+from ..data.roles import load_roles
 from ..data.subword import SentencePieceTokenizer
 from ..data.tokenizers import plain_tokenizer
 from .model import Array, LoadedModel
@@ -33,6 +34,7 @@ class TsmFileModel(LoadedModel):
         self.columns = self._names("text.columns", self.input_size or 0)
         ranges, where = self.model.asset("text.ranges"), f"{path}: text.ranges"
         self.ranges = Ranges.parse(ranges, where, self.input_size or 0) if ranges else None
+        self.roles = load_roles(self.model.asset("text.roles") or b"", f"{path}: text.roles")
         reading = self.model.asset("text.reading")
         self.reading = Reading.parse(reading, f"{path}: text.reading") if reading else None
 

@@ -22,6 +22,7 @@ from ..data.by_tokens import check_max_tokens, cut_by_tokens
 from ..data.data_dir import DataDir
 from ..data.labels import COLUMNS, LABELS, TARGETS, dump_labels
 from ..data.ranges import RANGES, Ranges
+from ..data.roles import ROLES, dump_roles
 from .base import Batch, Sums, register_task
 from .rows import FixedTask, class_accuracy, put, valid_steps
 
@@ -128,11 +129,14 @@ class SeriesTask(FixedTask):
         return {"accuracy": (right.sum(), batch.weight.sum())}
 
     def assets(self) -> dict[str, bytes]:
-        """The names of the values, if they have any, their ranges, and the names of the classes or numbers."""
+        """The names of the values, if they have any, their ranges, the roles of other columns, and the names of
+        the classes or numbers."""
         columns = self.shape.columns
         found = {COLUMNS: dump_labels(columns)} if columns else {}
         if self.shape.ranges:
             found[RANGES] = Ranges.of(self.shape.ranges, self.shape.width, "ranges").dump()
+        if self.shape.roles:
+            found[ROLES] = dump_roles(self.shape.roles)
         if self.meta.labels:
             return {**found, LABELS: dump_labels(self.meta.labels)}
         names = self.shape.targets or [f"y{i}" for i in range(self.shape.outputs)]

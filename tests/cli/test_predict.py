@@ -20,6 +20,7 @@ from tsm.plugin.cli.predict import main as predict
 from tsm.plugin.cli.preprocess import main as preprocess
 from tsm.plugin.cli.stream import main as stream
 from tsm.plugin.cli.train import main as train
+from tsm.plugin.data.roles import ROLES
 from tsm.plugin.trained import open_trained
 
 package = pytest.importorskip("tsm.export.tsm.package").package
@@ -60,6 +61,12 @@ def waves(folder: Path, *flags: str, arch: str, task: str) -> SimpleNamespace:
     data = ["--trainpref", path, "--validpref", path, "--sequence-column", "id", *flags]
     data += ["--dt-column", "dt", "--value-columns", "v"]
     return learn(folder, data, "--task", task, "--arch", arch)
+
+
+def headed(folder: Path, header: str) -> str:
+    """The table with other names for its columns."""
+    (folder / "w.csv").write_text(f"{header}\n{WAVES.partition(chr(10))[2]}")
+    return str(folder / "w.csv")
 
 
 @pytest.fixture(scope="module")
@@ -168,22 +175,56 @@ def test_what_is_not_finite_has_no_class(classes):
                 tsm.load(path).predict([np.full((2, 1), bad)])
 
 
-def test_sequences_of_numbers_with_their_dt(classes, ask):
+def test_sequences_of_numbers_with_their_dt(classes, ask, tmp_path):
     columns = ("--sequence-column", "id", "--value-columns", "v")
     table = str(classes.folder / "w.csv")
     rows = ask(classes.path, table, *columns, "--dt-column", "dt", "--cpu")
     same(rows, ask(classes.file, table, *columns, "--dt-column", "dt"))
     assert [row["sequence"] for row in rows] == [f"s{i}" for i in range(6)]
     assert {row["label"] for row in rows} <= {"a", "b"}
-    without = ask(classes.file, table, *columns)
+    without = ask(classes.file, headed(tmp_path, "id,gap,v,y,kind"), *columns)
     assert without[0]["probabilities"] != rows[0]["probabilities"]
 
 
-def test_time_steps_that_are_not_given_are_told(classes, capsys, monkeypatch):
+def test_columns_are_those_of_training(classes, ask, capsys, monkeypatch, tmp_path):
+    """In tables that have them. A flag wins; a file of an earlier version does not know them."""
+    table, flags = str(classes.folder / "w.csv"), ("--sequence-column", "id", "--dt-column", "dt")
+    rows = ask(classes.file, table, *flags)
+    for model in (classes.path, classes.file):
+        same(rows, ask(model, table))
+    assert rows == ask(classes.file, "--input-format", "csv", text=WAVES)
+    assert predict([classes.file, table]) == 0
+    told = "w.csv is read as in training: --sequence-column 'id' --dt-column 'dt'"
+    assert capsys.readouterr().err == f"tsm-predict: {told}\n"
+    for given, told in (
+        (flags, ""),
+        (flags[2:], "--sequence-column 'id'"),
+        (["--time-column", "y", *flags[:2]], ""),
+        (["--sequence-column", "kind", "--time-column", "dt"], ""),
+        (["--value-columns", "dt"], "--sequence-column 'id'"),
+    ):
+        predict([classes.file, table, *given])
+        assert capsys.readouterr().err.partition("in training: ")[2].partition("\n")[0] == told
+    trained = open_trained(classes.path)
+    assert trained.roles == {"sequence": "id", "dt": "dt"}
+    assets = {name: data for name, data in trained.assets.items() if name != ROLES}
+    package(trained.model, tmp_path / "old.tsm", assets=assets)
+    assert tsm.load(tmp_path / "old.tsm").roles == {}
+    assert len(ask(str(tmp_path / "old.tsm"), table)) == 1
+    same(rows, ask(str(tmp_path / "old.tsm"), table, *flags))
+
+
+def test_a_cell_without_time_steps_reads_none(numbers, capsys):
+    assert open_trained(numbers.path).roles == {"sequence": "id", "dt": "dt"}
+    assert predict([numbers.file, str(numbers.folder / "w.csv")]) == 0
+    assert capsys.readouterr().err.endswith("as in training: --sequence-column 'id'\n")
+
+
+def test_time_steps_that_are_not_given_are_told(classes, capsys, monkeypatch, tmp_path):
     """The warning is printed once, and only if the cell uses time steps."""
     columns = ["--sequence-column", "id", "--value-columns", "v"]
-    table = str(classes.folder / "w.csv")
-    for flags, times in (([], 1), (["--dt-column", "dt"], 0)):
+    table = headed(tmp_path, "id,gap,v,y,kind")
+    for flags, times in (([], 1), (["--dt-column", "gap"], 0)):
         assert predict([classes.file, table, *columns, *flags]) == 0
         assert capsys.readouterr().err.count("has no time steps") == times
     for flags, typed, times in (([], b"0.5\n0.25\n", 1), (["--dt", "last"], b"0.5 2\n", 0)):
@@ -211,16 +252,16 @@ def test_values_far_outside_those_of_training_are_told(classes, tmp_path, capsys
     assert capsys.readouterr().err.count("tsm-stream: step 256: far outside the training data") == 1
 
 
-def test_columns_that_may_name_the_sequences_are_told(classes, capsys):
+def test_columns_that_may_name_the_sequences_are_told(classes, capsys, tmp_path):
     """Without a sequence column all rows are one sequence, which may not be meant."""
-    table = str(classes.folder / "w.csv")
+    table = headed(tmp_path, "name,dt,v,y,kind")
     given = [classes.file, table, "--value-columns", "v", "--dt-column", "dt"]
     assert predict(given) == 0
     answer = capsys.readouterr()
     assert len(answer.out.splitlines()) == 2
     assert "w.csv: all rows are one sequence (--sequence-column names" in answer.err
-    assert answer.err.rstrip().endswith("not read: 'id', 'y', 'kind'")
-    assert predict([*given, "--sequence-column", "id"]) == 0
+    assert answer.err.rstrip().endswith("not read: 'name', 'y', 'kind'")
+    assert predict([*given, "--sequence-column", "name"]) == 0
     answer = capsys.readouterr()
     assert len(answer.out.splitlines()) == 7 and "one sequence" not in answer.err
 

@@ -53,12 +53,15 @@ def test_a_class_per_sequence(run, tmp_path):
     (batch,) = task.eval_batches("valid")
     assert batch.dt.shape == (2, 3) and batch.weight is None
     names = {"labels.txt": b"x\ny\n", "columns.txt": b"a\nb\n"}
+    names["roles.txt"] = b"sequence id\ndt gap\n"
     assert task.assets() == {**names, "ranges.txt": b"-0.5 3.5\n1.0 5.0\n"}
     old = dict(data.meta.series)  # a folder of an earlier version
-    del old["ranges"]
-    assert Shape.parse(old, "meta.json").ranges == []
+    del old["ranges"], old["roles"]
+    assert Shape.parse(old, "meta.json").ranges == [] and not Shape.parse(old, "meta.json").roles
     with pytest.raises(ValueError, match=r"ranges is .*accepted: 2 pairs"):
         Shape.parse({**old, "ranges": [[0.0, 1.0]]}, "meta.json")
+    with pytest.raises(ValueError, match=r"meta.json: roles is .*accepted: a column for some"):
+        Shape.parse({**old, "roles": {"label": "kind"}}, "meta.json")
 
 
 def test_columns_are_told_by_name_in_every_row_and_file(run, tmp_path):
@@ -103,7 +106,7 @@ def test_numbers_per_step(run, tmp_path):
         [[1, 1], [2, 0.25], [0, 0]], [[3, 2], [4, 1], [5, 0.5]],
     ]  # fmt: skip
     assert batch.weight.tolist() == [[1, 1, 0], [1, 1, 1]]
-    names = {"targets.txt": b"b\ngap\n", "columns.txt": b"a\n"}
+    names = {"targets.txt": b"b\ngap\n", "columns.txt": b"a\n", "roles.txt": b"sequence id\n"}
     assert task.assets() == {**names, "ranges.txt": b"-0.5 3.5\n"}
 
 

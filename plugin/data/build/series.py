@@ -15,7 +15,7 @@ from ...common.atomic import atomic_file
 from ...common.lazy import np
 from ..datasets.common import SPLITS
 from ..meta import Meta
-from ..readers.numbers import Series, SeriesFile
+from ..readers.numbers import Columns, Series, SeriesFile
 from ..series import F32, I32, I64, TASKS, Shape
 from .labelled import balance_note, in_order
 from .options import Options
@@ -73,12 +73,9 @@ def build_series(
     out: Path,
     options: Options,
     shares: Shares | None,
-    per_step: bool,
-    columns: tuple[tuple[str, ...], tuple[str, ...]],
-    label: str = "",
+    columns: Columns,
 ) -> Meta:
-    """Writes everything into the folder `out`. columns: names of the values and targets, if they have any.
-    label: the name of the column with the classes."""
+    """Writes everything into the folder `out`. columns: the roles of a table's columns."""
     found = {split: _scan(file, split, options) for split, file in files.items()}
     train = found["train"]
     for split, other in found.items():
@@ -99,12 +96,13 @@ def build_series(
         width=train.widths[0],
         outputs=outputs,
         classes=labels is not None,
-        per_step=per_step,
+        per_step=columns.per_step,
         dt=train.dt,
-        columns=list(columns[0]),
-        targets=list(columns[1]),
+        columns=list(columns.values),
+        targets=list(columns.targets),
         shortest_dt=float(min(f.shortest for f in found.values())) if train.dt else 1.0,
         ranges=np.stack([train.lowest, train.highest], 1).astype(float).tolist(),
+        roles=columns.roles,
     )
     dealt = None if shares is None else deal(np.array(train.firsts), shares, options.seed)
     names = tuple(files) if shares is None else SPLITS[: len(shares)]
@@ -120,15 +118,15 @@ def build_series(
         splits[split], counts = _write(file, keep, out / split, shape, labels, options)
         classes.append(counts)
     notes = [] if labels is None else balance_note(classes[0], labels)
-    notes += _both(columns[0], (*columns[1], label))
+    notes += _both(columns.values, (*columns.targets, columns.label or ""))
     largest = np.maximum(np.abs(train.lowest), np.abs(train.highest))
-    notes += _large("inputs saturate the gates", largest, columns[0])
-    notes += _large("targets are learned slowly", train.largest_target, columns[1])
+    notes += _large("inputs saturate the gates", largest, columns.values)
+    notes += _large("targets are learned slowly", train.largest_target, columns.targets)
     rule = "the user's files"
     if shares is not None:
         rule = f"shares {', '.join(f'{s:g}' for s in shares)} of one file, by seed {options.seed}"
     return Meta(
-        task=TASKS[per_step],
+        task=TASKS[columns.per_step],
         dataset=None,
         tokenizer=None,
         splits=splits,

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, Protocol
 from ...common.lazy import np
 from ..files import Entry
 from ..npy import read_npy
+from ..roles import ROLE_NAMES
 from .table import Record, Table, field
 
 MAX_STEPS = 1 << 24  # in one sequence
@@ -69,6 +70,11 @@ class Columns:
     targets: tuple[str, ...] = ()
     per_step: bool = False
     chosen: bool = False
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """Role -> column, for the roles that a column has."""
+        return {role: name for role in ROLE_NAMES if (name := getattr(self, role)) is not None}
 
 
 @dataclass(frozen=True)

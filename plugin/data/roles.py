@@ -1,0 +1,46 @@
+"""roles.txt: which columns of the training data named the sequence and held dt or the time, one per line.
+
+    sequence NAME | dt NAME | time NAME          NAME is escaped as in dict.txt
+
+A data folder stores them in meta.json, a checkpoint contains this file, and a .tsm file has the tensor
+text.roles. tsm-predict reads a table's columns of these names in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .vocab import escape, unescape
+
+ROLES = "roles.txt"
+ROLE_NAMES = ("sequence", "dt", "time")
+
+
+def dump_roles(roles: Mapping[str, str]) -> bytes:
+    """The bytes of roles.txt. roles: role -> column."""
+    lines = [f"{role} {escape(roles[role])}\n" for role in ROLE_NAMES if role in roles]
+    return "".join(lines).encode()
+
+
+def load_roles(data: bytes, where: str) -> dict[str, str]:
+    """Parses the bytes of roles.txt."""
+    try:
+        lines = [line.split(" ") for line in data.decode().split("\n")[:-1]]
+        roles = {role: unescape(name) for role, name in lines}
+    except ValueError:
+        raise _refused(data, where) from None
+    check_roles(roles, where)
+    return roles
+
+
+def check_roles(roles: object, where: str) -> None:
+    """Checks the entry of a meta.json."""
+    fits = isinstance(roles, dict) and {*roles} <= {*ROLE_NAMES}
+    if not fits or not all(type(name) is str for name in roles.values()):  # type: ignore[attr-defined]
+        raise _refused(roles, where)
+
+
+def _refused(value: object, where: str) -> ValueError:
+    return ValueError(
+        f"{where} is {repr(value)[:80]}; accepted: a column for some of {', '.join(ROLE_NAMES)}"
+    )
