@@ -345,6 +345,9 @@ def test_bad_input(labelled, classes, capsys, tmp_path):
     table = str(classes.folder / "w.csv")
     fails(capsys, [classes.file, table, "--value-columns", "v,y"], "w.csv:2: 2 values per step")
     fails(capsys, [labelled.file, table, "--output", table], "would replace")
+    (tmp_path / "gaps.csv").write_text("id,dt,v,y\ns,1,1,\ns,,2,3\nt,1,nan,3\n")
+    told = "gaps.csv:3: missing numbers: 2 in 2 of 3 rows (dt in line 3, v in line 4); accepted: "
+    fails(capsys, [classes.file, str(tmp_path / "gaps.csv")], told)
 
 
 def test_a_language_model_is_refused(word, capsys):

@@ -159,7 +159,14 @@ def test_sequences_are_dealt_by_label_and_seed(run, tmp_path):
 
 FAULTS = {
     CSV.replace("0.25", "0"): "d.csv:3: the time since the previous row is 0; accepted: above 0",
-    CSV.replace("-0.5,2", "nan,2"): "a is 'nan'; accepted: a finite number; leave out rows with",
+    CSV.replace("-0.5,2", "nan,2"): (
+        "d.csv:3: missing numbers: 1 in 1 of 5 rows (a in line 3); accepted: a number in every field; fill"
+    ),
+    CSV.replace("0.25,-0.5", " NA ,").replace("v,1,2.5,4", "v,null,N/A,None").replace("3.5", ""): (
+        "d.csv:3: missing numbers: 6 in 3 of 5 rows (a in line 3, gap in line 3, a in line 6, b in line 6, "
+        "gap in line 6, ...); accepted: "
+    ),
+    CSV.replace("-0.5,2", "inf,2"): "d.csv:3: a is 'inf'; accepted: a finite number",
     CSV.replace(
         "2.5,4", "two,4"
     ): "d.csv:6: a is 'two'; accepted: a finite number; --value-columns A,B",

@@ -22,10 +22,11 @@ from ...common.lazy import np
 from ..files import Entry
 from ..npy import read_npy
 from ..roles import ROLE_NAMES
+from .missing import refuse_missing
 from .table import Record, Table, field
 
 MAX_STEPS = 1 << 24  # in one sequence
-MISSING = ("", "nan", "na", "n/a", "null", "none")  # what other programs write for no value
+MAX_NUMBER = 2.0**128 - 2.0**104  # the largest in float32
 
 
 class UnreadColumn(UserWarning):
@@ -101,6 +102,7 @@ class SeriesTable:
             rows = self._told(rows, {*values, *self._apart()})
         elif column is None:
             self._warn_of_one_sequence(first, values)
+        rows = refuse_missing(self.name, rows, self._of_numbers(values), self._choose())
 
         def key(record: Record) -> str:
             if column is None:
@@ -161,6 +163,16 @@ class SeriesTable:
         """The columns that do not hold values."""
         c = self.columns
         return {c.sequence, c.dt, c.time, c.label, *c.targets}
+
+    def _of_numbers(self, values: tuple[str, ...]) -> list[str]:
+        """The columns that must hold a number in every row."""
+        c = self.columns
+        found = dict.fromkeys((*values, *c.targets, c.time if c.dt is None else c.dt))
+        return [column for column in found if column is not None]
+
+    def _choose(self) -> str:
+        """What to add to a message about a column of values."""
+        return "" if self.columns.chosen else "; --value-columns A,B chooses the inputs"
 
     def _values(self, first: Record) -> tuple[str, ...]:
         c, apart = self.columns, self._apart()
@@ -240,16 +252,14 @@ class SeriesTable:
             value = float(text)
         except ValueError:
             value = math.nan
-        if not abs(value) <= float(np.finfo(np.float32).max):
+        if not abs(value) <= MAX_NUMBER:
             hint = ""
             if flag == "--time-column":
                 hint = ", e.g. of seconds; dates are not read"
-            elif text.strip().lower() in MISSING:
-                hint = "; leave out rows with missing values, or fill them in"
             elif "," in text and _is_number(text.replace(",", "")):
                 hint = " without commas, decimals after a point"
-            elif not self.columns.chosen and flag == "--value-columns":
-                hint = "; --value-columns A,B chooses the inputs"
+            elif flag == "--value-columns":
+                hint = self._choose()
             raise ValueError(
                 f"{self.name}:{record.line}: {column} is {text!r}; accepted: a finite number{hint}"
             )

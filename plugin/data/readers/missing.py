@@ -1,0 +1,43 @@
+"""Missing numbers in a table: one error that says how many there are and where the first ones are."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from .table import Record
+
+MISSING = {"", "nan", "na", "n/a", "null", "none"}  # what other programs write for no value
+SHOWN = 5  # places in the message
+
+
+def refuse_missing(
+    name: str, rows: Iterator[Record], columns: Collection[str], hint: str
+) -> Iterator[Record]:
+    """The rows of the table `name`. After one with a missing number, the rest is only searched for more.
+
+    hint: the end of the message.
+    """
+    first = count = broken = total = 0
+    places: list[str] = []
+    for record in rows:
+        total += 1
+        missing = _missing(record, columns)
+        if missing:
+            first, count, broken = first or record.line, count + len(missing), broken + 1
+            more = [f"{column} in line {record.line}" for column in missing]
+            places += more[: SHOWN - len(places)]
+        elif not broken:
+            yield record
+    if broken:
+        shown = ", ".join(places) + ", ..." * (count > len(places))
+        raise ValueError(
+            f"{name}:{first}: missing numbers: {count:,} in {broken:,} of {total:,} rows ({shown}); accepted: "
+            f"a number in every field; fill them in, or leave out these rows{hint}"
+        )
+
+
+def _missing(record: Record, columns: Collection[str]) -> list[str]:
+    """The columns without a number. Another error names columns that are not there."""
+    value = record.values.get
+    found = [column for column in columns if value(column, "0").strip().lower() in MISSING]
+    return [column for column in found if column not in record.others]
