@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,6 @@ from numpy.typing import NDArray
 from ... import Model
 from .steps import Step
 from .text import TextParts
-
-ESCAPE = re.compile(r"\\(u\{[0-9a-f]{1,6}\}|.)")  # the escapes of export/FORMAT.md
-SHORT = {"s": " ", "n": "\n", "t": "\t", "r": "\r"}
 
 
 def answer_of(model: Model, step: Step, event: Any) -> dict[str, Any]:
@@ -83,7 +79,7 @@ def top_of(model: Model, logits: NDArray[np.float32], count: int) -> list[dict[s
     log_probs = log_softmax(logits)
     best = np.argsort(-log_probs, kind="stable")[:count].tolist()
     if model.family != "lm":
-        names = labels(model)
+        names = model.labels
         return [
             {"class": i, **({"label": names[i]} if names else {}), "log_prob": float(log_probs[i])}
             for i in best
@@ -91,17 +87,3 @@ def top_of(model: Model, logits: NDArray[np.float32], count: int) -> list[dict[s
     if model.tokenizer is None:
         return [{"token": i, "log_prob": float(log_probs[i])} for i in best]
     return [{"token": i, "text": model.decode([i]), "log_prob": float(log_probs[i])} for i in best]
-
-
-def labels(model: Model) -> list[str] | None:
-    """The names of the classes, if the file has them."""
-    raw = model.asset("text.labels")
-    if raw is None:
-        return None
-    names = [ESCAPE.sub(_unescaped, line) for line in raw.decode().split("\n")[:-1]]
-    return names if len(names) == model.output_size else None
-
-
-def _unescaped(escape: re.Match[str]) -> str:
-    code = escape[1]
-    return chr(int(code[2:-1], 16)) if code[0] == "u" else SHORT.get(code, code)

@@ -48,7 +48,9 @@ class Models:
         self.first = sources[0].name
 
     def _load(self, source: Source) -> Model:
-        return Model.load(source.path, dtype=self.dtype, threads=self.threads)
+        model = Model.load(source.path, dtype=self.dtype, threads=self.threads)
+        _ = model.labels  # damaged ones are refused here, not by a request
+        return model
 
     def newest(self, name: str | None) -> Engine:
         engines = self.engines.get(name or self.first)

@@ -1,0 +1,32 @@
+"""Model.labels: the names of a model's classes, from text.labels in its file (export/FORMAT.md)."""
+
+from __future__ import annotations
+
+import re
+
+from ._core import Model
+from ._errors import bad_file
+
+ESCAPE = re.compile(r"\\(u\{[0-9a-f]{1,6}\}|.)")
+SHORT = {"s": " ", "n": "\n", "t": "\t", "r": "\r"}
+
+
+def labels(model: Model) -> tuple[str, ...] | None:
+    """The names of the classes, from output 0 on; None if the file has none."""
+    raw = model.asset("text.labels")
+    if raw is None:
+        return None
+    try:
+        names = tuple(ESCAPE.sub(_unescaped, line) for line in raw.decode().split("\n")[:-1])
+    except ValueError:
+        names = ()
+    if len(names) != model.output_size:
+        raise bad_file(
+            f"{model.path}: text.labels is {raw[:40]!r}; accepted: {model.output_size} names, one per line"
+        )
+    return names
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    code = escape[1]
+    return chr(int(code[2:-1], 16)) if code[0] == "u" else SHORT.get(code, code)

@@ -1,0 +1,41 @@
+"""Model.labels: the names of the classes."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+import tsm
+from tsm.export.tsm.package import package
+from tsm.plugin import build_model
+from tsm.plugin.data.labels import dump_labels
+from tsm.runtime import Model, TsmError
+from tsm.runtime._labels import labels
+
+
+def test_labels(tmp_path, load):
+    """The names that the data had, whatever characters are in them."""
+    names, path = ("to go\n", "a\\s", "\N{EM SPACE}\x07"), tmp_path / "m.tsm"
+    tagger = build_model("lstm_tagger", input_size=1, num_classes=3)
+    package(tagger, path, assets={"labels.txt": dump_labels(names)})
+    assert Model.load(path).labels == names == tuple(tsm.load(path).labels)
+    assert load("tagger").labels is None
+
+
+# not UTF-8, a line too few and too many, escapes of no character
+@pytest.mark.parametrize(
+    "raw", [b"a\n\xff\n", b"a\n", b"a\nb\nc\n", b"a\n\\u\n", b"a\n\\u{ffffff}\n"]
+)
+def test_damaged_labels(raw):
+    model = SimpleNamespace(asset=lambda name: raw, output_size=2, path="m.tsm")
+    with pytest.raises(TsmError, match=r"^m.tsm: text.labels is .*; accepted: 2 names") as refused:
+        labels(model)
+    assert refused.value.kind == "bad file"
+
+
+def test_a_closed_model_has_no_labels(files):
+    model = Model.load(files["tagger"])
+    model.close()
+    with pytest.raises(TsmError, match="closed"):
+        _ = model.labels
