@@ -17,11 +17,8 @@ from typing import Any
 import torch
 
 from ..plugin.layers.core import DTYPES, _core, cell_info, saved_state_count
-from ..plugin.layers.layer_cuda import (
-    recurrence_once,
-    widened,
-)
-from ..plugin.layers.sketch import COPIED
+from ..plugin.layers.gpu import COPIED, widened
+from ..plugin.layers.sketch import recurrence_once
 from .results import aligned
 from .train_cuda import SHAPES, median_us
 

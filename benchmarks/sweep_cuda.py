@@ -32,7 +32,7 @@ from ..plugin.cells import get_cell
 from ..plugin.common.atomic import write_bytes
 from ..plugin.layers import Recurrent
 from ..plugin.layers.core import DTYPES, _core, cell_info
-from ..plugin.layers.layer_cuda import widened
+from ..plugin.layers.gpu import widened
 from . import train_cuda
 from .goals import Goal, goal_table, over
 from .machine import machine

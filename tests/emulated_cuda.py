@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tsm.plugin.cells import get_cell
 from tsm.plugin.cells.tape.torch_ops import TorchOps
-from tsm.plugin.layers import layer_cuda, nru_cuda, sketch
+from tsm.plugin.layers import gpu, layer_cuda, nru_cuda, sketch
 from tsm.runtime import _core
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -36,7 +36,7 @@ def install(monkeypatch) -> None:
         Launches=Launches,
         Nru=Nru,
     )
-    for module in (layer_cuda, nru_cuda, sketch):
+    for module in (gpu, layer_cuda, nru_cuda, sketch):
         monkeypatch.setattr(module, "_core", core)
     for module in (layer_cuda, nru_cuda):
         monkeypatch.setattr(module, "current_stream", lambda device: 0)

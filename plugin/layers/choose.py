@@ -16,7 +16,7 @@ import torch
 from ..cells import Cell, get_cell, list_cells
 from ..cells.tape.program import program_hash
 from ..common.torch_private import constant_for_compilers
-from . import layer_cuda
+from . import gpu
 from .core import DTYPES, _core, missing
 
 
@@ -72,5 +72,5 @@ def _found_why(cell: str, dtype: torch.dtype, device: torch.device) -> str:
     if dtype not in DTYPES:
         return f"dtype {dtype} has no kernel (available: {', '.join(DTYPES.values())})"
     if kind == "cuda":
-        return layer_cuda.why_not(dtype, device)
+        return gpu.why_not(dtype, device)
     return "" if kind == "cpu" else f"device {kind!r} has no kernel (available: cpu, cuda)"

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from . import layer_cuda
+from . import gpu
 from .core import _core, address
-from .layer_cuda import current_stream
+from .gpu import current_stream
 
 BLOCKS = 2048
 """Thread blocks that compute a norm, at most. Each keeps one sum."""
@@ -23,7 +23,7 @@ def has_kernels(arrays: Sequence[Tensor]) -> bool:
     """Whether the kernels below accept these arrays: float32, contiguous, on one GPU."""
     return (
         bool(arrays)
-        and layer_cuda.has_kernels(torch.float32, arrays[0].device)
+        and gpu.has_kernels(torch.float32, arrays[0].device)
         and all(
             t.dtype == torch.float32 and t.is_contiguous() and t.device == arrays[0].device
             for t in arrays

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from ..common.torch_private import has_tangent, is_traced, is_transformed
-from . import layer_cuda
+from . import gpu
 from .core import _core, address
-from .layer_cuda import current_stream
+from .gpu import current_stream
 
 MOST_TOKENS = 3072
 MOST_ROWS = 100_000
@@ -37,7 +37,7 @@ def has_kernel(weight: Tensor, tokens: Tensor) -> bool:
         and weight.numel() > 0
         and len(weight) <= MOST_ROWS
         and tokens.numel() <= MOST_TOKENS
-        and layer_cuda.has_kernels(weight.dtype, weight.device)
+        and gpu.has_kernels(weight.dtype, weight.device)
     )
 
 

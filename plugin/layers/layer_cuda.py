@@ -26,55 +26,17 @@ import torch
 from torch import Tensor
 
 from ..cells import get_cell
-from ..common.torch_private import matmul_precision, raw_stream
 from .checks import expect, expect_rest
 from .contract import Gradients, LayerCall
-from .core import DTYPES, _core, cell_info, rows_of_u, saved_state_count
-from .sketch import COPIED, Kind, Sketch, block_offsets
+from .core import _core, cell_info, rows_of_u, saved_state_count
+from .gpu import COPIED, allows_tf32, current_stream, widened
+from .sketch import KINDS_OF_CALLS, Kind, Sketch, block_offsets
 
 READS_INPUTS = False
-UNIT_MULTIPLE = 8  # the kernels and fast matrix products read 16 bytes at a time
-OLDEST = (8, 0)
-"""The oldest compute capability that the kernels are compiled for."""
-KINDS_OF_CALLS = 1024
-"""How many descriptions are kept, in each direction."""
 View = tuple[tuple[int, ...], tuple[int, ...], int]
 """Size, strides and offset."""
 Given = tuple[torch.dtype, tuple[int, ...], tuple[int, ...]]
 """Dtype, shape and strides of an array of the caller."""
-
-
-def why_not(dtype: torch.dtype, device: torch.device) -> str:
-    """Why there are no kernels for this GPU and dtype; "" if there are."""
-    if not _core.with_cuda:
-        return "the compiled core was built without CUDA"
-    if torch.cuda.is_available():
-        found = torch.cuda.get_device_capability(device)
-        if not _core.cuda_device_count():
-            return "the core's CUDA runtime finds no device: is the driver older than the CUDA that built it?"
-        if found < OLDEST:
-            return "compute capability {}.{}; the kernels need {}.{} or newer".format(
-                *found, *OLDEST
-            )
-        if not _core.recurrence_cuda_path(device=_ordinal(device)):
-            return "this build has no code for compute capability {}.{}".format(*found)
-        if not _core.has_products():
-            return "torch has not loaded cublasLt, which computes the products"
-    if dtype not in COPIED:
-        names = ", ".join(DTYPES[kind] for kind in COPIED)
-        return f"dtype {dtype} has no kernel on cuda (available: {names})"
-    return ""
-
-
-@lru_cache
-def has_kernels(dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether the core has kernels for arrays of this dtype on this device."""
-    return device.type == "cuda" and _core is not None and not why_not(dtype, device)
-
-
-def widened(width: int) -> int:
-    """The width rounded up to 16 bytes of bfloat16."""
-    return -(-width // UNIT_MULTIPLE) * UNIT_MULTIPLE
 
 
 class _Forward(NamedTuple):
@@ -434,47 +396,6 @@ def check_inputs(
     expect(x, "weight_h", weight_h, weight_h.dtype, rows_of_u(call.cell, hidden), hidden)
     for one in state:
         expect(x, "a state", one, one.dtype, batch, hidden)
-
-
-def recurrence_once(
-    cell: str,
-    constants: Sequence[float],
-    shape: tuple[int, int, int],
-    pitch: int,
-    y_step: int,
-    backward: bool,
-    weight_h: Tensor,
-    **arrays: Tensor | None,
-) -> None:
-    """Runs only the recurrence, for measurements and checks. The arguments are those of Sketch.recurrence."""
-    arrays["weight_h"] = weight_h
-    sketch = Sketch(weight_h.get_device())
-    made = {
-        name: None if t is None else sketch.array(t.dtype, t.shape, t.stride())
-        for name, t in arrays.items()
-    }
-    sketch.scratch([])
-    dtype = weight_h.dtype
-    sketch.recurrence(
-        cell, dtype, constants, shape, pitch, y_step, allows_tf32(dtype), backward, made
-    )
-    device = weight_h.device
-    scratch = torch.empty(sketch.scratch_bytes, dtype=torch.uint8, device=device)
-    given = [t for t in (*arrays.values(), scratch) if t is not None]
-    sketch.launches.run(tuple(t.data_ptr() for t in given), current_stream(device))
-
-
-def _ordinal(device: torch.device) -> int:
-    return torch.cuda.current_device() if device.index is None else device.index
-
-
-def allows_tf32(dtype: torch.dtype) -> bool:
-    """Whether products of this dtype may round to tf32: those of float32, if torch allows it."""
-    return dtype == torch.float32 and matmul_precision() == "tf32"
-
-
-def current_stream(device: torch.device) -> int:
-    return raw_stream(device.index)
 
 
 def _view(tensor: Tensor) -> View:

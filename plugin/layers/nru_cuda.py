@@ -24,7 +24,8 @@ from ..cells import Cell
 from ..cells.nru import OUTPUTS
 from ..common.torch_private import without_autocast
 from .core import DTYPES, _core, address
-from .layer_cuda import KINDS_OF_CALLS, UNIT_MULTIPLE, allows_tf32, current_stream, widened
+from .gpu import UNIT_MULTIPLE, allows_tf32, current_stream, widened
+from .sketch import KINDS_OF_CALLS
 
 
 class _Sizes(NamedTuple):

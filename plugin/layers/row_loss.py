@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from ..common.torch_private import has_tangent, is_traced, is_transformed
-from . import layer_cuda
+from . import gpu
 from .core import DTYPES, _core, address
-from .layer_cuda import current_stream
+from .gpu import current_stream
 
 
 def row_losses(logits: Tensor, target: Tensor) -> Tensor:
@@ -29,7 +29,7 @@ def row_losses(logits: Tensor, target: Tensor) -> Tensor:
 
 
 def has_kernel(logits: Tensor) -> bool:
-    return logits.numel() > 0 and layer_cuda.has_kernels(logits.dtype, logits.device)
+    return logits.numel() > 0 and gpu.has_kernels(logits.dtype, logits.device)
 
 
 class _RowLosses(torch.autograd.Function):

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from .core import DTYPES, _core
+from .gpu import COPIED, allows_tf32, current_stream
 
-COPIED = (torch.float32, torch.bfloat16)
-"""The dtypes that copies and products take."""
+KINDS_OF_CALLS = 1024
+"""How many descriptions a function keeps, for use with lru_cache."""
 ALIGNMENT = 256  # bytes, of arrays in a block
 Kind: TypeAlias = tuple[torch.dtype, Sequence[int]]
 """Dtype and shape of an array."""
@@ -182,3 +183,31 @@ class Sketch:
 def _three(sizes: Sequence[int], missing: int) -> Three:
     i, j, k = (missing,) * (3 - len(sizes)) + tuple(sizes)
     return i, j, k
+
+
+def recurrence_once(
+    cell: str,
+    constants: Sequence[float],
+    shape: tuple[int, int, int],
+    pitch: int,
+    y_step: int,
+    backward: bool,
+    weight_h: Tensor,
+    **arrays: Tensor | None,
+) -> None:
+    """Runs only the recurrence, for measurements and checks. The arguments are those of Sketch.recurrence."""
+    arrays["weight_h"] = weight_h
+    sketch = Sketch(weight_h.get_device())
+    made = {
+        name: None if t is None else sketch.array(t.dtype, t.shape, t.stride())
+        for name, t in arrays.items()
+    }
+    sketch.scratch([])
+    dtype = weight_h.dtype
+    sketch.recurrence(
+        cell, dtype, constants, shape, pitch, y_step, allows_tf32(dtype), backward, made
+    )
+    device = weight_h.device
+    scratch = torch.empty(sketch.scratch_bytes, dtype=torch.uint8, device=device)
+    given = [t for t in (*arrays.values(), scratch) if t is not None]
+    sketch.launches.run(tuple(t.data_ptr() for t in given), current_stream(device))

@@ -14,8 +14,8 @@ import sys
 import torch
 
 from tsm.plugin.layers.core import DTYPES, _core, saved_state_count
-from tsm.plugin.layers.layer_cuda import recurrence_once, widened
-from tsm.plugin.layers.sketch import COPIED
+from tsm.plugin.layers.gpu import COPIED, widened
+from tsm.plugin.layers.sketch import recurrence_once
 
 CELL, CONSTANTS = "plstm", [0.001]
 # In bfloat16: U in registers, then clusters. In float32: a team of one block, and clusters of three sizes.

@@ -10,7 +10,7 @@ import torch
 from tolerances import assert_close
 from tsm.plugin.cells import get_cell
 from tsm.plugin.layers import Recurrent
-from tsm.plugin.layers.layer_cuda import widened
+from tsm.plugin.layers.gpu import widened
 from tsm.runtime import _core
 
 pytestmark = pytest.mark.gpu

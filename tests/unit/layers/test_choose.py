@@ -8,7 +8,7 @@ import torch
 import emulated_cuda
 from tsm.plugin.cells import get_cell
 from tsm.plugin.layers import choose as chooser
-from tsm.plugin.layers import layer_cuda
+from tsm.plugin.layers import gpu
 from tsm.plugin.layers.choose import choose
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
@@ -45,7 +45,7 @@ def test_on_a_gpu(compiled_cell, capability):
 )
 def test_on_a_gpu_without(compiled_cell, capability, monkeypatch, missing, why):
     capability((9, 0))
-    monkeypatch.setattr(layer_cuda._core, missing, lambda: 0)
+    monkeypatch.setattr(gpu._core, missing, lambda: 0)
     route = choose(compiled_cell, torch.bfloat16, CUDA)
     assert route.name == "reference" and why in route.why
 
@@ -59,7 +59,7 @@ def test_nru(capability, monkeypatch):
     assert choose(nru, torch.bfloat16, CUDA).name == "nru_cuda"
     assert "float64" in choose(nru, torch.float64, CUDA).why
     chooser._found_why.cache_clear()
-    monkeypatch.setattr(layer_cuda._core, "has_products", lambda: False)
+    monkeypatch.setattr(gpu._core, "has_products", lambda: False)
     assert "cublasLt" in choose(nru, torch.bfloat16, CUDA).why
 
 
@@ -71,6 +71,6 @@ def test_on_a_gpu_older_than_the_kernels(compiled_cell, capability):
 
 def test_on_a_gpu_that_the_core_was_not_built_for(compiled_cell, capability, monkeypatch):
     capability((8, 6))
-    monkeypatch.setattr(layer_cuda._core, "recurrence_cuda_path", lambda **_: "")
+    monkeypatch.setattr(gpu._core, "recurrence_cuda_path", lambda **_: "")
     route = choose(compiled_cell, torch.float32, CUDA)
     assert route.name == "reference" and "no code for compute capability 8.6" in route.why

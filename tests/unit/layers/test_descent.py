@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tsm.plugin.layers import descent, layer_cuda
+from tsm.plugin.layers import descent, gpu
 from tsm.plugin.train.clipping import norm_and_factor, scale_gradients
 from tsm.plugin.train.nt_asgd import NonMonotonicASGD
 
@@ -49,7 +49,7 @@ def device(request, monkeypatch):
     if request.param == "cpu":
         core = SimpleNamespace(gradient_norm_cuda=emulated_norm, descend_cuda=emulated_descend)
         monkeypatch.setattr(descent, "_core", core)
-        monkeypatch.setattr(layer_cuda, "has_kernels", lambda dtype, device: True)
+        monkeypatch.setattr(gpu, "has_kernels", lambda dtype, device: True)
         monkeypatch.setattr(descent, "current_stream", lambda device: 0)
     return request.param
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from emulated_cuda import dense
-from tsm.plugin.layers import embedding, layer_cuda
+from tsm.plugin.layers import embedding, gpu
 from tsm.plugin.layers.embedding import embedded
 from tsm.plugin.models.inputs import TokenInput
 
@@ -29,7 +29,7 @@ def device(request, monkeypatch):
     if request.param == "cpu":
         core = SimpleNamespace(embedding_gradient_cuda=emulated)
         monkeypatch.setattr(embedding, "_core", core)
-        monkeypatch.setattr(layer_cuda, "has_kernels", lambda dtype, device: True)
+        monkeypatch.setattr(gpu, "has_kernels", lambda dtype, device: True)
         monkeypatch.setattr(embedding, "current_stream", lambda device: 0)
     return request.param
 
@@ -80,7 +80,7 @@ def test_a_gradient_that_is_not_contiguous(device):
 def test_tokens_outside_the_table_are_left_out():
     tokens = torch.tensor([2, -1, 5, 2**32 + 1, -(2**63), 2], device="cuda")
     grad, out = torch.ones(6, 3, device="cuda"), torch.full((7, 3), torch.nan, device="cuda")
-    layer_cuda._core.embedding_gradient_cuda(
+    gpu._core.embedding_gradient_cuda(
         device=0,
         wide=True,
         count=6,
@@ -90,7 +90,7 @@ def test_tokens_outside_the_table_are_left_out():
         grad=grad.data_ptr(),
         factors=0,
         out=out[1:6].data_ptr(),
-        stream=layer_cuda.current_stream(grad.device),
+        stream=gpu.current_stream(grad.device),
     )
     assert out[1:6, 0].tolist() == [0, 0, 2, 0, 0]
     assert out[[0, 6]].isnan().all()
@@ -121,7 +121,7 @@ def test_a_model_takes_it(device):
 
 
 def test_other_tables_take_torchs_own(monkeypatch):
-    monkeypatch.setattr(layer_cuda, "has_kernels", lambda dtype, device: True)
+    monkeypatch.setattr(gpu, "has_kernels", lambda dtype, device: True)
     tokens = torch.zeros(1, 3072, dtype=torch.int64)
     assert embedding.has_kernel(torch.empty(100_000, 1), tokens)
     assert not embedding.has_kernel(torch.empty(100_001, 1), tokens)
@@ -133,7 +133,7 @@ def test_other_tables_take_torchs_own(monkeypatch):
 
 
 def test_transforms_take_torchs_own(monkeypatch):
-    monkeypatch.setattr(layer_cuda, "has_kernels", lambda dtype, device: True)
+    monkeypatch.setattr(gpu, "has_kernels", lambda dtype, device: True)
     monkeypatch.setattr(embedding, "_core", None)
     weight, tokens, factors = torch.randn(9, 4), torch.tensor([[1, 8, 1]]), torch.rand(9)
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from tsm.plugin.layers import layer_cuda, row_loss
+from tsm.plugin.layers import gpu, row_loss
 
 
 def at(address, dtype, *shape):
@@ -90,10 +90,10 @@ def test_a_gpu_without_kernels(monkeypatch):
     device = torch.device("cuda", 0)
     logits = SimpleNamespace(numel=lambda: 1, dtype=torch.float32, device=device)
     for why in ("", "compute capability 7.5"):
-        monkeypatch.setattr(layer_cuda, "why_not", lambda *_, why=why: why)
-        layer_cuda.has_kernels.cache_clear()
+        monkeypatch.setattr(gpu, "why_not", lambda *_, why=why: why)
+        gpu.has_kernels.cache_clear()
         assert row_loss.has_kernel(logits) == (not why)
-    layer_cuda.has_kernels.cache_clear()
+    gpu.has_kernels.cache_clear()
 
 
 @pytest.mark.gpu

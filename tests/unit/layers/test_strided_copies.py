@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 import torch
 
-from tsm.plugin.layers.layer_cuda import current_stream
+from tsm.plugin.layers.gpu import current_stream
 from tsm.plugin.layers.sketch import Sketch
 
 pytestmark = pytest.mark.gpu
