@@ -7,8 +7,8 @@ import re
 from ._core import Model
 from ._errors import bad_file
 
-ESCAPE = re.compile(r"\\(u\{[0-9a-f]{1,6}\}|.)")
-SHORT = {"s": " ", "n": "\n", "t": "\t", "r": "\r"}
+ESCAPE = re.compile(r"\\(u\{[0-9a-f]{1,6}\}|.?)")
+SHORT = {"\\": "\\", "s": " ", "n": "\n", "t": "\t", "r": "\r"}
 
 
 def labels(model: Model) -> tuple[str, ...] | None:
@@ -17,16 +17,19 @@ def labels(model: Model) -> tuple[str, ...] | None:
     if raw is None:
         return None
     try:
-        names = tuple(ESCAPE.sub(_unescaped, line) for line in raw.decode().split("\n")[:-1])
-    except ValueError:
-        names = ()
-    if len(names) != model.output_size:
+        *lines, rest = raw.decode().split("\n")
+        names = tuple(ESCAPE.sub(_unescaped, line) for line in lines)
+        "".join(names).encode()  # half of a surrogate pair is no character
+    except (ValueError, KeyError):
+        names, rest = (), ""
+    if rest or "" in names or not len({*names}) == len(names) == model.output_size:
         raise bad_file(
-            f"{model.path}: text.labels is {raw[:40]!r}; accepted: {model.output_size} names, one per line"
+            f"{model.path}: text.labels is {raw[:40]!r}; accepted: {model.output_size} different names, one "
+            "per line"
         )
     return names
 
 
 def _unescaped(escape: re.Match[str]) -> str:
     code = escape[1]
-    return chr(int(code[2:-1], 16)) if code[0] == "u" else SHORT.get(code, code)
+    return chr(int(code[2:-1], 16)) if code.startswith("u{") else SHORT[code]

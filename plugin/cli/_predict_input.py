@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any
@@ -18,11 +18,11 @@ from ..data.files import Entry, encoding_of, read_lines
 from ..data.ranges import note
 from ..data.readers.numbers import Columns, SeriesArrays, SeriesTable
 from ..data.readers.table import FileTable, Record, field, kind_of
+from ..data.roles import ROLE_NAMES, TIMES
 from ._predict_model import Encode, Item, Predictor
 
 OF_TEXT = ("text_column",)
 OF_NUMBERS = ("sequence_column", "value_columns", "dt_column", "time_column")
-TIMES = {"dt", "time"}  # roles of which a table has one
 
 
 class Stdin(Entry):
@@ -127,24 +127,33 @@ def _numbers(
 def _columns(
     args: argparse.Namespace, predictor: Predictor, there: Collection[str], where: str
 ) -> Columns:
-    """The columns to read from a table that has those in `there`: given by flags, else those of the training
-    data."""
-    values = _values(args, predictor.columns)
-    named = (args.sequence_column, values, args.dt_column, args.time_column)
-    given = Columns(*named, chosen=bool(values))
-    settled = {*given.roles}
+    """The columns to read from a table that has those in `there`: given by flags ("": none), else those of the
+    training data."""
+    flags = {role: getattr(args, f"{role}_column") for role in ROLE_NAMES}
+    asked = {role: name for role, name in flags.items() if name is not None}
+    if {*asked} >= TIMES:
+        raise UsageError("--dt-column and --time-column were both given; accepted: one of them")
+    settled = {*asked}
     if settled & TIMES or not predictor.model.takes_dt:
         settled |= TIMES
-    taken = {*column_names(args.value_columns), *given.roles.values()}
-    known: dict[str, Any] = {
+    # A column that a flag gives to something else; the values of training may also have had a role.
+    taken = {*column_names(args.value_columns)}.difference(predictor.columns) | {*asked.values()}
+    known = {
         role: name
         for role, name in predictor.model.roles.items()
-        if role not in settled and name in there and name not in taken
+        if role not in settled and name not in taken
     }
-    if known:
-        flags = " ".join(f"--{role}-column {name!r}" for role, name in known.items())
-        print(f"tsm-predict: {where} is read as in training: {flags}", file=sys.stderr)
-    return replace(given, **known)
+    found = {role: name for role, name in known.items() if name in there}
+    for what, roles in (
+        ("is read as in training", found),
+        ("lacks columns of the training data", {r: n for r, n in known.items() if r not in found}),
+    ):
+        if roles and there:
+            shown = " ".join(f"--{role}-column {name!r}" for role, name in roles.items())
+            print(f"tsm-predict: {where} {what}: {shown}", file=sys.stderr)
+    values = _values(args, predictor.columns)
+    used: dict[str, Any] = {role: name or None for role, name in (asked | found).items()}
+    return Columns(values=values, chosen=bool(values), **used)
 
 
 def _values(args: argparse.Namespace, of_training: Sequence[str]) -> tuple[str, ...]:

@@ -71,12 +71,12 @@ def build_parser() -> argparse.ArgumentParser:
     )
     p.add_argument(
         "--sequence-column", metavar="NAME",
-        help="default: the one used in training; without it, all rows are one sequence",
+        help='default: the one used in training; "": none, so all rows are one sequence',
     )  # fmt: skip
     p.add_argument("--value-columns", metavar="A,B,...", help="default: those used in training")
     p.add_argument(
         "--dt-column", metavar="NAME",
-        help="time since the previous row (default: as in training, if the cell uses it)",
+        help='time since the previous row (default: as in training, if the cell uses it; "": none)',
     )  # fmt: skip
     p.add_argument("--time-column", metavar="NAME", help="time of a row (the same default)")
     p.add_argument("--delimiter", metavar="C", help="default: comma, or tab for .tsv")

@@ -25,10 +25,12 @@ def dump_labels(names: Sequence[str]) -> bytes:
 def load_labels(data: bytes, where: str, count: int) -> list[str]:
     """The names in labels.txt; there must be `count` different ones."""
     try:
-        lines = data.decode().split("\n")
-        names = [unescape(line) for line in lines[:-1]]
+        *lines, rest = data.decode().split("\n")
+        names = [unescape(line) for line in lines]
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
+    if rest:
+        raise ValueError(f"{where}: cut short (the last line has no newline)")
     check_labels(names, count, where)
     return names
 

@@ -44,9 +44,11 @@ class Ranges:
     def parse(cls, data: bytes, where: str, count: int) -> Ranges:
         """Parses the bytes of ranges.txt."""
         try:
-            lines = data.decode("ascii").split("\n")[:-1]
+            *lines, rest = data.decode("ascii").split("\n")
             pairs = [[float(number) for number in line.split(" ")] for line in lines]
         except ValueError:
+            pairs, rest = [], ""
+        if rest:  # cut short
             pairs = []
         return cls.of(pairs, count, where)
 

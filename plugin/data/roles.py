@@ -14,6 +14,7 @@ from .vocab import escape, unescape
 
 ROLES = "roles.txt"
 ROLE_NAMES = ("sequence", "dt", "time")
+TIMES = {"dt", "time"}  # of which a table has one
 
 
 def dump_roles(roles: Mapping[str, str]) -> bytes:
@@ -23,24 +24,27 @@ def dump_roles(roles: Mapping[str, str]) -> bytes:
 
 
 def load_roles(data: bytes, where: str) -> dict[str, str]:
-    """Parses the bytes of roles.txt."""
+    """Parses the bytes of roles.txt; only what `dump_roles` writes is accepted."""
     try:
-        lines = [line.split(" ") for line in data.decode().split("\n")[:-1]]
-        roles = {role: unescape(name) for role, name in lines}
+        *lines, rest = data.decode().split("\n", len(ROLE_NAMES))
+        roles = {role: unescape(name) for role, name in (line.split(" ") for line in lines)}
     except ValueError:
         raise _refused(data, where) from None
     check_roles(roles, where)
+    if rest or dump_roles(roles) != data:
+        raise _refused(data, where)
     return roles
 
 
 def check_roles(roles: object, where: str) -> None:
     """Checks the entry of a meta.json."""
-    fits = isinstance(roles, dict) and {*roles} <= {*ROLE_NAMES}
-    if not fits or not all(type(name) is str for name in roles.values()):  # type: ignore[attr-defined]
+    if not isinstance(roles, dict) or not {*roles} <= {*ROLE_NAMES} or {*roles} >= TIMES:
+        raise _refused(roles, where)
+    if not all(type(name) is str and name for name in roles.values()):
         raise _refused(roles, where)
 
 
 def _refused(value: object, where: str) -> ValueError:
     return ValueError(
-        f"{where} is {repr(value)[:80]}; accepted: a column for some of {', '.join(ROLE_NAMES)}"
+        f"{where} is {repr(value)[:80]}; accepted: a column for sequence, and one for dt or time"
     )

@@ -202,6 +202,10 @@ def test_columns_are_those_of_training(classes, ask, capsys, monkeypatch, tmp_pa
         (["--time-column", "y", *flags[:2]], ""),
         (["--sequence-column", "kind", "--time-column", "dt"], ""),
         (["--value-columns", "dt"], "--sequence-column 'id'"),
+        (["--time-column", "id"], ""),
+        (["--sequence-column", "dt"], ""),
+        (["--sequence-column", ""], "--dt-column 'dt'"),
+        (["--time-column", ""], "--sequence-column 'id'"),
     ):
         predict([classes.file, table, *given])
         assert capsys.readouterr().err.partition("in training: ")[2].partition("\n")[0] == told
@@ -212,6 +216,39 @@ def test_columns_are_those_of_training(classes, ask, capsys, monkeypatch, tmp_pa
     assert tsm.load(tmp_path / "old.tsm").roles == {}
     assert len(ask(str(tmp_path / "old.tsm"), table)) == 1
     same(rows, ask(str(tmp_path / "old.tsm"), table, *flags))
+    with pytest.raises(ValueError, match=r"roles.txt is .*; accepted: a column for sequence"):
+        package(trained.model, tmp_path / "bad.tsm", assets={**trained.assets, ROLES: b"dt"})
+
+
+def test_a_flag_that_repeats_the_training_changes_nothing(ask, tmp_path):
+    """dt is a value as well."""
+    (tmp_path / "w.csv").write_text(WAVES)
+    table = str(tmp_path / "w.csv")
+    values = ["--value-columns", "v,dt"]
+    data = ["--trainpref", table, "--validpref", table, "--sequence-column", "id"]
+    data += ["--dt-column", "dt", "--label-column", "kind", *values]
+    made = learn(tmp_path, data, "--arch", "plstm_classifier")
+    assert ask(made.file, table, *values) == ask(made.file, table)
+
+
+def test_columns_that_the_table_lacks_are_told(classes, capsys, tmp_path):
+    lacks = "lacks columns of the training data: --sequence-column 'id' --dt-column 'dt'"
+    assert predict([classes.file, headed(tmp_path, "ID,Dt,v,y,kind")]) == 0
+    assert f"tsm-predict: w.csv {lacks}\n" in capsys.readouterr().err
+    flags = ["--sequence-column", "ID", "--dt-column", "Dt"]
+    assert predict([classes.file, str(tmp_path / "w.csv"), *flags]) == 0
+    assert capsys.readouterr().err == ""
+    (tmp_path / "w.csv").write_text("ID,Dt,v\n")
+    assert predict([classes.file, str(tmp_path / "w.csv")]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_no_column_on_request(classes, ask):
+    table = str(classes.folder / "w.csv")
+    (row,) = ask(classes.file, table, "--sequence-column", "", "--dt-column", "")
+    (one,) = ask(classes.file, table, "--sequence-column", "")
+    assert row["sequence"] == "1"
+    assert row["probabilities"] != one["probabilities"]
 
 
 def test_a_cell_without_time_steps_reads_none(numbers, capsys):
@@ -344,6 +381,7 @@ def test_bad_input(labelled, classes, capsys, tmp_path):
     fails(capsys, [classes.file], "reads rows of 1 numbers")
     table = str(classes.folder / "w.csv")
     fails(capsys, [classes.file, table, "--value-columns", "v,y"], "w.csv:2: 2 values per step")
+    fails(capsys, [classes.file, table, "--dt-column", "dt", "--time-column", "y"], "both given")
     fails(capsys, [labelled.file, table, "--output", table], "would replace")
     (tmp_path / "gaps.csv").write_text("id,dt,v,y\ns,1,1,\ns,,2,3\nt,1,nan,3\n")
     told = "gaps.csv:3: missing numbers: 2 in 2 of 3 rows (dt in line 3, v in line 4); accepted: "

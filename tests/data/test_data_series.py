@@ -60,7 +60,7 @@ def test_a_class_per_sequence(run, tmp_path):
     assert Shape.parse(old, "meta.json").ranges == [] and not Shape.parse(old, "meta.json").roles
     with pytest.raises(ValueError, match=r"ranges is .*accepted: 2 pairs"):
         Shape.parse({**old, "ranges": [[0.0, 1.0]]}, "meta.json")
-    with pytest.raises(ValueError, match=r"meta.json: roles is .*accepted: a column for some"):
+    with pytest.raises(ValueError, match=r"meta.json: roles is .*accepted: a column for"):
         Shape.parse({**old, "roles": {"label": "kind"}}, "meta.json")
 
 
@@ -189,6 +189,29 @@ def test_faults(run, fails, tmp_path, text):
     fails(
         run("--trainpref", tmp_path / "d.csv", *LABELLED, "--destdir", tmp_path / "d"), FAULTS[text]
     )
+
+
+ROW = '{"id": "s", "gap": 1, "a": 1, "kind": "x"}\n'
+FAULTS_OF_JSON = {  # of a second row
+    '{"id": "s", "gap": 1, "kind": "x"}': "no column 'a'",
+    '{"id": "s", "gap": 1, "a": [null], "kind": "x"}': "'a' (--value-columns) is a list",
+    '{"id": "s", "gap": 1, "a": null, "kind": "x"}': "missing numbers: 1 in 1 of 2 rows (a in line 2)",
+    '{"id": "s", "gap": 1, "a": NaN, "kind": "x"}': "missing numbers: 1 in 1 of 2 rows (a in line 2)",
+}
+
+
+@pytest.mark.parametrize("row", FAULTS_OF_JSON)
+def test_faults_of_json_lines(run, fails, tmp_path, row):
+    (tmp_path / "d.jsonl").write_text(f"{ROW}{row}\n")
+    given = run("--trainpref", tmp_path / "d.jsonl", *LABELLED, "--destdir", tmp_path / "d")
+    fails(given, FAULTS_OF_JSON[row])
+
+
+@pytest.mark.parametrize("mark", ["-nan", "<NA>", "#N/A", " ", "null"])
+def test_marks_of_missing_numbers(run, fails, tmp_path, mark):
+    (tmp_path / "d.csv").write_text(CSV.replace("-0.5,2", f"{mark},2"))
+    given = run("--trainpref", tmp_path / "d.csv", *LABELLED, "--destdir", tmp_path / "d")
+    fails(given, "d.csv:3: missing numbers: 1 in 1 of 5 rows (a in line 3)")
 
 
 def test_times_too_far_apart(run, fails, tmp_path):

@@ -6,14 +6,16 @@ from collections.abc import Collection, Iterator
 
 from .table import Record
 
-MISSING = {"", "nan", "na", "n/a", "null", "none"}  # what other programs write for no value
+MISSING = {"", "nan", "-nan", "na", "n/a", "#n/a", "<na>", "null", "none"}
+"""What other programs write for no value, in lower case."""
 SHOWN = 5  # places in the message
 
 
 def refuse_missing(
     name: str, rows: Iterator[Record], columns: Collection[str], hint: str
 ) -> Iterator[Record]:
-    """The rows of the table `name`. After one with a missing number, the rest is only searched for more.
+    """The rows of the table `name`. After one with a missing number, the rest is only searched for more; a row
+    that the table cannot read is an error before this one.
 
     hint: the end of the message.
     """
@@ -39,5 +41,10 @@ def refuse_missing(
 def _missing(record: Record, columns: Collection[str]) -> list[str]:
     """The columns without a number. Another error names columns that are not there."""
     value = record.values.get
-    found = [column for column in columns if value(column, "0").strip().lower() in MISSING]
-    return [column for column in found if column not in record.others]
+    return [
+        column
+        for column in columns
+        if not (text := value(column, "0"))[-1:].isdigit()
+        and text.strip().lower() in MISSING
+        and column not in record.others
+    ]
