@@ -236,12 +236,11 @@ def _check_numbers(args: argparse.Namespace, kind: str | None) -> None:
 
 
 def _check_dictionary(args: argparse.Namespace, prefixes: list[str]) -> None:
-    if prefixes and "train" not in prefixes and not (args.srcdict or args.sentencepiece_model):
+    known = args.srcdict or args.sentencepiece_model or args.sequence_column
+    if prefixes and "train" not in prefixes and not known and table_kind(args) != "npz":
         raise UsageError(
             "--trainpref is needed to make the dictionary (or give one: --srcdict FILE)"
         )
-    if prefixes and "train" not in prefixes and table_kind(args):
-        raise UsageError("--trainpref is needed: it says which labels there are")
     if args.dataset and args.dataset not in TEXT_DATASETS and args.bpe:
         raise UsageError(f"--bpe cannot be combined with --dataset {args.dataset}")
     if not args.bpe and (args.vocab_size is not None or args.sentencepiece_model):

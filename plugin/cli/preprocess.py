@@ -140,8 +140,8 @@ def own_series(args: argparse.Namespace, options: Options, out: Path) -> Meta:
         read = {s: SeriesArrays(path, args.per_step) for s, path in files.items()}
     else:
         tables = {s: own_table(args, path, kind) for s, path in files.items()}
-        values = SeriesTable(tables["train"], columns).value_columns()  # the column order of train
-        columns = replace(columns, values=values)
+        first = next(iter(tables.values()))  # train, if it is given
+        columns = replace(columns, values=SeriesTable(first, columns).value_columns())
         read = {s: SeriesTable(table, columns) for s, table in tables.items()}
     shares = parse_shares(args.split) if args.split else None
     return build_series(read, out, options, shares, columns)

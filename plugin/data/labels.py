@@ -35,6 +35,16 @@ def load_labels(data: bytes, where: str, count: int) -> list[str]:
     return names
 
 
+def places(wanted: Sequence[str], there: Sequence[str], lacks: str) -> list[int]:
+    """The index of each wanted name among those that are there. lacks: the beginning of the error."""
+    index = {name: i for i, name in enumerate(there)}
+    missing = [name for name in wanted if name not in index]
+    if missing:
+        listed = [", ".join(names[:10]) + ", ..." * (len(names) > 10) for names in (missing, there)]
+        raise ValueError(f"{lacks}: {listed[0]}; there are {listed[1]}")
+    return [index[name] for name in wanted]
+
+
 def check_labels(names: object, count: int | None, where: str) -> None:
     """Raises ValueError unless `names` is a list of `count` different names."""
     fits = isinstance(names, list) and all(isinstance(n, str) and n for n in names)

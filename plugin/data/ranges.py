@@ -16,6 +16,10 @@ RANGES = "ranges.txt"
 SHOWN = 5  # names in a message
 
 
+class FarOutside(UserWarning):
+    """Warning about inputs that are far outside the training data."""
+
+
 @dataclass(frozen=True)
 class Ranges:
     """pairs: (smallest, largest) of each input."""

@@ -45,6 +45,7 @@ def open_task(trained: Trained, data: str, batch_size: int | None) -> Task:
     task = TASKS.get(trained.config["task"]["name"])(task_config(trained, **changes))
     if isinstance(task, TextTask):
         check_vocab(trained, task.vocab, data)
+    task.arrange_for(trained.columns, trained.labels or trained.targets, trained.ranges)
     return task
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..data import Tokenizer, Vocab
-from ..data.ranges import Ranges, note
+from ..data.ranges import FarOutside, Ranges, note
 from ..data.reading import Reading
 
 Array = np.ndarray[Any, Any]
@@ -221,7 +221,7 @@ class LoadedModel(ABC):
             return
         for number, row in enumerate(rows):
             if found := self.ranges.outside(row, self.columns or ()):
-                warnings.warn(note(f"inputs[{number}]", found), stacklevel=3)
+                warnings.warn(note(f"inputs[{number}]", found), FarOutside, stacklevel=3)
                 return
 
     def _text_row(self, text: str, number: int) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ..cells import Cell
+    from ..data.ranges import Ranges
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,12 @@ class Task:
         """Whether the batches have dt, for cells that take it."""
         return False
 
+    def arrange_for(
+        self, inputs: Sequence[str] | None, outputs: Sequence[str] | None, ranges: Ranges | None
+    ) -> None:
+        """Gives inputs and targets the order in which a trained model has them, by its names; ValueError if one
+        is missing. None: it has no names. ranges: of its training data."""
+
     def assets(self) -> dict[str, bytes]:
         """Files to store in a checkpoint, so that its model can be used without the data: name -> bytes."""
         return {}
@@ -99,6 +106,15 @@ class Task:
     def summary(self) -> str:
         """One line for the log that describes the data."""
         return self.name
+
+
+def check_splits(data: str, splits: Collection[str]) -> None:
+    """Raises ValueError if the folder `data` has no split to train on, or none to validate on."""
+    for split in ("train", "valid"):
+        if split not in splits:
+            raise ValueError(
+                f"{data} has no {split} split; tsm-preprocess makes one from --{split}pref or --split"
+            )
 
 
 TASKS: Registry[type[Task]] = Registry("task")

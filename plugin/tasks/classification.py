@@ -8,20 +8,23 @@ folder has word vectors (GloVe), they are used as the embedding, which is not tr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..common.lazy import np
 from ..config import setting
 from ..data import ClassificationBatch, ClassificationBatches
-from ..data.labels import LABELS, dump_labels
-from .base import Batch, Sums, register_task
+from ..data.labels import LABELS, dump_labels, places
+from .base import Batch, Sums, check_splits, register_task
 from .rows import class_accuracy, put
 from .text import TextTask
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+
+    from ..data.ranges import Ranges
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,11 @@ class ClassificationTask(TextTask):
         self.classes = classes
         self.resident = False
         self._opened: dict[str, ClassificationBatches] = {}
-        self._batches("train")
+        self._numbers: np.ndarray | None = (
+            None  # the model's number of each label, if it has others
+        )
+        for split in self.folder.meta.splits:
+            self._batches(split)
 
     def _batches(self, split: str) -> ClassificationBatches:
         """The batches of a split, opened once. train has a new order in every epoch, the others a fixed one."""
@@ -102,6 +109,7 @@ class ClassificationTask(TextTask):
     def model_arguments(self) -> dict[str, Any]:
         import torch
 
+        check_splits(self.config.data, self.folder.meta.splits)
         given: dict[str, Any] = {"vocab_size": len(self.vocab) + 1, "num_classes": self.classes}
         if self.config.fixed_length:
             given["read_at"] = "end"
@@ -126,8 +134,9 @@ class ClassificationTask(TextTask):
             yield self._tensors(batch)
 
     def eval_batches(self, split: str) -> Iterator[Batch]:
-        if split not in ("valid", "test"):
-            raise ValueError(f"split is {split!r}; accepted: valid, test")
+        there = [name for name in ("valid", "test") if name in self.folder.meta.splits]
+        if split not in there:
+            raise ValueError(f"split is {split!r}; {self.config.data} has {', '.join(there)}")
         batches = self._batches(split)
         batches.set_epoch(0)
         for batch in batches:
@@ -135,6 +144,14 @@ class ClassificationTask(TextTask):
 
     def metrics(self, logits: Tensor, batch: Batch) -> Sums:
         return class_accuracy(logits, batch.target)
+
+    def arrange_for(
+        self, inputs: Sequence[str] | None, outputs: Sequence[str] | None, ranges: Ranges | None
+    ) -> None:
+        labels = self.folder.meta.labels
+        if labels and outputs and list(labels) != list(outputs):
+            lacks = f"the model lacks labels of {self.config.data}"
+            self._numbers = np.array(places(labels, outputs, lacks))
 
     def assets(self) -> dict[str, bytes]:
         """The assets of a text task, and the names of the labels."""
@@ -152,5 +169,6 @@ class ClassificationTask(TextTask):
         )
 
     def _tensors(self, batch: ClassificationBatch) -> Batch:
-        x, y, lengths = (put(array, self.device) for array in (batch.x, batch.y, batch.lengths))
+        y = batch.y if self._numbers is None else self._numbers[batch.y]
+        x, y, lengths = (put(array, self.device) for array in (batch.x, y, batch.lengths))
         return Batch(x, y, lengths=lengths)

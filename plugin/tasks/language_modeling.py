@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..config import setting
-from .base import Batch, register_task
+from .base import Batch, check_splits, register_task
 from .text import TextTask
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ class LanguageModelingTask(TextTask):
 
     def _open(self) -> dict[str, Tokens]:
         folder = self.open_folder("language_modeling")
+        check_splits(self.config.data, folder.meta.splits)
         return {split: folder.corpus(split) for split in folder.meta.splits}
 
     def _generate(self) -> dict[str, Tokens]:

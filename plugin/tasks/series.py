@@ -10,6 +10,7 @@ is below the eps of a power-law cell, that dt becomes the eps, unless `--eps` is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -23,7 +24,8 @@ from ..data.data_dir import DataDir
 from ..data.labels import COLUMNS, LABELS, TARGETS, dump_labels
 from ..data.ranges import RANGES, Ranges
 from ..data.roles import ROLES, dump_roles
-from .base import Batch, Sums, register_task
+from .arrangement import Arrangement
+from .base import Batch, Sums, check_splits, register_task
 from .rows import FixedTask, class_accuracy, put, valid_steps
 
 if TYPE_CHECKING:
@@ -66,21 +68,18 @@ class SeriesTask(FixedTask):
                 f"{config.data} was preprocessed for {self.meta.task}; accepted: --task {self.meta.task}"
             )
         self.splits = {split: folder.series(split) for split in self.meta.splits}
-        for split in ("train", "valid"):
-            if split not in self.splits:
-                raise ValueError(
-                    f"{config.data} has no {split} split; tsm-preprocess makes one from "
-                    f"--{split}pref or --split"
-                )
-        self.shape = self.splits["train"].shape
-        self.lengths = np.diff(self.splits["train"].offsets)
+        first = next(iter(self.splits.values()))  # train, or one that is only evaluated
+        self.shape = first.shape
+        self.lengths = np.diff(first.offsets)
         check_max_tokens(config.max_tokens, int(self.lengths.max()), "sequence")
+        self._arrangement = Arrangement()
         # Of the current epoch, and of the first, to count batches.
         self._parts = lru_cache(maxsize=2)(self._cut)
         if not self.shape.classes:
             self.criterion = "mse"  # type: ignore[misc]
 
     def model_arguments(self) -> dict[str, Any]:
+        check_splits(self.config.data, self.splits)
         return {"input_size": self.shape.width, "num_classes": self.shape.outputs}
 
     def model_wishes(self, cell: type[Cell]) -> dict[str, Any]:
@@ -111,7 +110,7 @@ class SeriesTask(FixedTask):
         return [parts[i] for i in mixed]
 
     def gather(self, split: str, rows: np.ndarray) -> Batch:
-        found = self.splits[split].gather(rows)
+        found = self._arrangement(self.splits[split].gather(rows), self.config.data)
         x, target, lengths = (put(a, self.device) for a in (found.x, found.target, found.lengths))
         dt = None if found.dt is None else put(found.dt, self.device)
         weight = None
@@ -127,6 +126,13 @@ class SeriesTask(FixedTask):
             return class_accuracy(logits, batch.target)
         right = (logits.argmax(-1) == batch.target) * batch.weight
         return {"accuracy": (right.sum(), batch.weight.sum())}
+
+    def arrange_for(
+        self, inputs: Sequence[str] | None, outputs: Sequence[str] | None, ranges: Ranges | None
+    ) -> None:
+        self._arrangement = Arrangement.of(
+            self.config.data, self.meta, self.shape, inputs, outputs, ranges
+        )
 
     def assets(self) -> dict[str, bytes]:
         """The names of the values, if they have any, their ranges, the roles of other columns, and the names of

@@ -33,12 +33,6 @@ class TextTask(Task):
                 f"{self.config.data} was preprocessed for {folder.meta.task}; --task {self.name} "
                 f"needs {wanted}" + advice
             )
-        for split in ("train", "valid"):
-            if split not in folder.meta.splits:
-                raise ValueError(
-                    f"{self.config.data} has no {split} split; tsm-preprocess makes one from "
-                    f"--{split}pref or --split"
-                )
         self.vocab = folder.vocab
         self.tokenizer = str((folder.meta.tokenizer or {}).get("kind", "word"))
         self.characters = self.tokenizer.startswith("char")

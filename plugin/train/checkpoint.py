@@ -18,7 +18,7 @@ import pickle
 import struct
 import zipfile
 import zlib
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +28,7 @@ from torch import nn
 from ..common.atomic import NotDurable, atomic_file
 from ..common.file_kinds import CHECKPOINT, wrong_kind
 from ..config import check_types
+from ..data.labels import COLUMNS, LABELS, TARGETS
 from .checkpoint_check import check_config, check_plain, check_tensor, named, refuse
 
 FORMAT = "tsm-checkpoint"
@@ -217,3 +218,22 @@ def check_dictionary(checkpoint: dict[str, Any], here: str | None, path: str | P
             f"{str(there)[:12]}, here {str(here)[:12]}); preprocess with its dict.txt "
             "(tsm-preprocess --srcdict), or give another --save-dir"
         )
+
+
+def renamed(checkpoint: dict[str, Any], here: Mapping[str, bytes]) -> list[str]:
+    """The names that the checkpoint's data and a task have for inputs, labels and targets, where they differ.
+    here: the task's files; names that either does not have are not compared."""
+    found, assets = [], checkpoint.get("assets")
+    for what, file in (("inputs", COLUMNS), ("labels", LABELS), ("targets", TARGETS)):
+        there = assets.get(file) if isinstance(assets, dict) else None
+        if not isinstance(there, torch.Tensor) or file not in here:
+            continue
+        old, new = there.numpy().tobytes(), here[file]
+        if old != new:
+            found.append(f"{what} {_in_one_line(old)} (here {_in_one_line(new)})")
+    return found
+
+
+def _in_one_line(names: bytes) -> str:
+    text = ", ".join(names.decode(errors="replace").split("\n")[:-1])
+    return text if len(text) < 100 else f"{text[:97]}..."

@@ -14,6 +14,7 @@ from .checkpoint import (
     check_model,
     load_weights,
     read_checkpoint,
+    renamed,
 )
 from .checkpoint_check import named
 from .distributed import share_rows
@@ -57,6 +58,11 @@ def restore(t: Trainer, path: Path) -> None:
     check_parts(checkpoint, t, path)
     check_model(checkpoint, t.settings["model"], path)
     check_dictionary(checkpoint, t.settings["text"].get("dictionary"), path)
+    if differing := renamed(checkpoint, t.task.assets()):
+        raise ValueError(
+            f"checkpoint {path} was trained on data with other names or another order: {'; '.join(differing)}; "
+            "preprocess with the same --value-columns and labels, or give another --save-dir"
+        )
     c = t.config
     if not c.reset_optimizer:
         _check_same(checkpoint["config"], t.settings, path, "optimizer", ("name",))
@@ -132,6 +138,10 @@ def start_from(t: Trainer, path: str) -> None:
     check_parts(checkpoint, t, Path(path))
     check_model(checkpoint, t.settings["model"], path, FREE_AT_START)
     check_dictionary(checkpoint, t.settings["text"].get("dictionary"), path)
+    if differing := renamed(checkpoint, t.task.assets()):
+        t.progress.note(
+            f"names of the data that differ from those of {path}: {'; '.join(differing)}"
+        )
     load_weights(t.model, checkpoint["model"], path)
 
 

@@ -139,7 +139,7 @@ def test_a_folder_without_valid_is_told_so(run, tmp_path):
     assert "note: tsm-train needs the splits train and valid; --split or --validpref" in out
     with pytest.raises(ValueError, match=r"no valid split; .* from --validpref or --split"):
         task = TASKS.get("classification")
-        task(task.Config(data=str(tmp_path / "one")))
+        task(task.Config(data=str(tmp_path / "one"))).model_arguments()
     _, out, _ = run("--trainpref", table, "--split", "0.5,0.5", "--destdir", tmp_path / "two")
     assert out.splitlines()[-1] == f"next: tsm-train {tmp_path / 'two'} --arch plstm_classifier"
 

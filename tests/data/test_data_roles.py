@@ -30,7 +30,9 @@ def test_damaged_bytes(data):
         load_roles(data, "here")
 
 
-@pytest.mark.parametrize("value", [None, ["dt"], {"dt": 1}, {"x": "dt"}, {"dt": ""}, {"dt": "a", "time": "b"}])
+@pytest.mark.parametrize(
+    "value", [None, ["dt"], {"dt": 1}, {"x": "dt"}, {"dt": ""}, {"dt": "a", "time": "b"}]
+)
 def test_damaged_entries_of_meta(value):
     with pytest.raises(ValueError, match=r"^meta.json is .*; accepted: "):
         check_roles(value, "meta.json")

@@ -24,7 +24,13 @@ def test_labels(tmp_path, load):
 
 
 DAMAGED = [
-    *(b"a\n\xff\n", b"a\n", b"a\nb\nc\n", b"a\nb\nc", b"a\nb"),  # not UTF-8, a wrong number of lines
+    *(
+        b"a\n\xff\n",
+        b"a\n",
+        b"a\nb\nc\n",
+        b"a\nb\nc",
+        b"a\nb",
+    ),  # not UTF-8, a wrong number of lines
     *(b"a\na\n", b"\n\n"),  # names that are not different
     *(b"a\n\\u\n", b"a\\q\nb\n", b"a\\\nb\n", b"a\n\\U{61}\n"),  # escapes that are none
     *(b"a\n\\u{ffffff}\n", b"a\n\\u{d800}\n"),  # of no character
@@ -34,10 +40,12 @@ DAMAGED = [
 @pytest.mark.parametrize("raw", DAMAGED)
 def test_damaged_labels(raw):
     """The plugin refuses the same ones."""
-    with pytest.raises(ValueError, match="text.labels"):
+    with pytest.raises(ValueError, match=r"text\.labels"):
         load_labels(raw, "text.labels", 2)
     model = SimpleNamespace(asset=lambda name: raw, output_size=2, path="m.tsm")
-    with pytest.raises(TsmError, match=r"^m.tsm: text.labels is .*; accepted: 2 different names") as refused:
+    with pytest.raises(
+        TsmError, match=r"^m.tsm: text.labels is .*; accepted: 2 different names"
+    ) as refused:
         labels(model)
     assert refused.value.kind == "bad file"
 

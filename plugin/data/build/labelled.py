@@ -89,14 +89,14 @@ def labelled_source(
 ) -> TextSource:
     """The given splits, or one table split by `shares`."""
     scans = {split: _scan(texts, split, options) for split, texts in files.items()}
-    train = files["train"]
+    first, train = next(iter(files.items()))  # train, or a split that a model is evaluated on
     notes = [
         f"{files[split].table.name}: {scan.empties:,} rows without a text were skipped "
         f"(line {', '.join(map(str, scan.empty))}{', ...' * (scan.empties > len(scan.empty))})"
         for split, scan in scans.items()
         if scan.empties
     ]
-    classes = _classes(scans["train"], train)
+    classes = _classes(scans[first], train, least=2 if first == "train" else 1)
     ids = {split: _ids(scan, classes, files[split]) for split, scan in scans.items()}
     pieces: dict[str, Pieces]
     if shares is None:
@@ -120,7 +120,7 @@ def labelled_source(
         rule,
         None,
         {split: texts.table.name for split, texts in files.items()},
-        notes=[*notes, *balance_note(np.bincount(ids["train"]), classes)],
+        notes=[*notes, *balance_note(np.bincount(ids[first]), classes)],
         classes=classes,
         labels=ids,
     )
@@ -145,9 +145,9 @@ def _scan(texts: LabelledTexts, split: str, options: Options) -> Scan:
     return scan
 
 
-def _classes(train: Scan, texts: LabelledTexts) -> list[str]:
-    """The labels of train; there must be at least two."""
-    if len(train.names) < 2:
+def _classes(train: Scan, texts: LabelledTexts, least: int) -> list[str]:
+    """The labels of train, in order."""
+    if len(train.names) < least:
         raise ValueError(
             f"{texts.table.name}: every row has the label {next(iter(train.names))!r} "
             f"({texts.label!r}); accepted: two labels or more"

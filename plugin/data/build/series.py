@@ -77,19 +77,19 @@ def build_series(
 ) -> Meta:
     """Writes everything into the folder `out`. columns: the roles of a table's columns."""
     found = {split: _scan(file, split, options) for split, file in files.items()}
-    train = found["train"]
+    first, train = next(iter(found.items()))  # train, or a split that a model is evaluated on
     for split, other in found.items():
         if (other.widths, other.dt) != (train.widths, train.dt):
             raise ValueError(
                 f"{files[split].name} has {other.widths[0]} values, {other.widths[1]} targets and "
-                f"dt: {other.dt}; train has {train.widths[0]}, {train.widths[1]} and {train.dt}"
+                f"dt: {other.dt}; {first} has {train.widths[0]}, {train.widths[1]} and {train.dt}"
             )
     labels = in_order(train.names) if train.names else None
     for other in found.values():
         for name, where in zip(other.names, other.places, strict=True):
             if labels is not None and name not in train.names:
-                raise ValueError(f"{where}: the label {name!r} is not in the training split")
-    if labels is not None and len(labels) < 2:
+                raise ValueError(f"{where}: the label {name!r} is not in the {first} split")
+    if labels is not None and len(labels) < 2 and first == "train":
         raise ValueError(f"every label is {labels[0]!r}; accepted: two labels or more")
     outputs = train.widths[1] if labels is None else len(labels)
     shape = Shape(
