@@ -269,6 +269,8 @@ class Streaming(nn.Module):
                 raise ValueError(f"dt has shape {dt.shape}; accepted: a float tensor {x.shape[:2]}")
             least = self.shortest_dt * (1.0 - 1e-6)
             fine = (dt > 0) & (dt >= least) & (dt <= 1e30)
+            if lengths is not None:  # padding may hold anything
+                fine = fine | (torch.arange(dt.shape[1], device=dt.device) >= lengths[:, None])
             if not dt.is_cuda and not bool(fine.all()):
                 raise ValueError(
                     f"dt has {float(dt[torch.logical_not(fine)][0])}; accepted: finite numbers above 0, "

@@ -87,6 +87,11 @@ def check_lengths(lengths: Tensor | Sequence[int], batch: int, steps: int) -> Te
     return lengths
 
 
+def after_end(lengths: Tensor, steps: int) -> Tensor:
+    """bool [B,T]: the padding of each row."""
+    return torch.arange(steps, device=lengths.device) >= lengths[:, None]
+
+
 def check_dt(
     dt: Tensor | float,
     cell: type[Cell],
@@ -95,8 +100,10 @@ def check_dt(
     steps: int,
     dtype: torch.dtype = torch.float64,
     time_major: bool = False,
+    lengths: Tensor | None = None,
 ) -> Tensor:
-    """dt [B,T] in the given dtype, from a number or a tensor that broadcasts to it.
+    """dt [B,T] in the given dtype, from a number or a tensor that broadcasts to it. The padding after `lengths`
+    may hold anything.
 
     time_major: errors describe dt as [T,B], as the caller passed it.
     """
@@ -111,12 +118,17 @@ def check_dt(
             f"[{steps}], {column} or {whole}"
         )
     dt = dt.to(dtype)
+    if lengths is not None and dt.dim() and dt.shape[-1] == steps:
+        padding = after_end(lengths.to(dt.device), steps)
+        dt = dt.expand(batch, steps).masked_fill(padding, 1.0)
     if _readable(dt):
         bad = ~((dt > 0) & (dt <= LONGEST_DT))
         if bool(bad.any()):
-            found = dt[bad][0].item()
+            at = bad.nonzero()[0].tolist()
+            place = f" at {at[:: -1 if time_major else 1]}" * (len(at) > 1)
             raise ValueError(
-                f"dt has {found:g}; accepted: finite numbers above 0, up to {LONGEST_DT:g}"
+                f"dt has {dt[bad][0].item():g}{place}; accepted: finite numbers above 0, up to "
+                f"{LONGEST_DT:g}"
             )
         least, shortest = cell.shortest_dt(options), dt.min().item()
         if shortest < least * (1 - 1e-6):  # eps may have been rounded to the dtype of dt

@@ -16,7 +16,7 @@ from ..common.checks import check_integer
 from ..common.device import BACKENDS
 from ..common.torch_private import autocast_enabled
 from . import nru_cuda
-from .checks import check_dt, check_input, check_lengths, check_state
+from .checks import after_end, check_dt, check_input, check_lengths, check_state
 from .choose import Route, choose
 from .contract import LayerCall, state_dtype_of
 from .dropout import drop_mask, dropped, kept_scale
@@ -127,10 +127,15 @@ class CellOverTime:
         if state is not None:
             check_state(state, self.cell, self.widths, batch)
         if lengths is not None:
-            lengths = check_lengths(lengths, batch, steps).to(x.device, torch.int64)
+            lengths = check_lengths(lengths, batch, steps)
         if dt is not None:
             exact = state_dtype_of(weight_x.dtype)
-            dt = check_dt(dt, self.cell, self.options, batch, steps, exact).to(x.device)
+            dt = check_dt(dt, self.cell, self.options, batch, steps, exact, lengths=lengths)
+            dt = dt.to(x.device)
+        if lengths is not None:
+            lengths = lengths.to(x.device, torch.int64)
+            # NaN in the padding would reach the gradients of the weights, although those of z are 0 there.
+            x = x.masked_fill(after_end(lengths, steps)[..., None], 0.0)
         dtype = _product_dtype(x)
         route = self.route(dtype, x.device)
         self._check_backend(route)

@@ -217,7 +217,8 @@ class RNN(nn.Module):
         exact = torch.float64 if batch.x.dtype == torch.float64 else torch.float32
         options = self.over_time.options
         given = batch.time_steps(dt)
-        dt = check_dt(given, self.cell, options, rows, steps, exact, batch.time_major)
+        major, lengths = batch.time_major, batch.lengths
+        dt = check_dt(given, self.cell, options, rows, steps, exact, major, lengths)
         dt = dt.to(batch.x.device)
         return dt, turned.time_steps(dt) if self.bidirectional else None
 
