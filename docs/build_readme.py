@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tsm.benchmarks.train_cuda import RIVALS, SHAPES
-from tsm.plugin.reproduce.claims import OPEN, VERDICTS, claims_judged
+from tsm.plugin.reproduce.claims import NOT_RUN, OPEN, VERDICTS, claims_judged
 from tsm.plugin.reproduce.recipes.catalogue import experiments
 from tsm.plugin.reproduce.store import Store
 
@@ -131,17 +131,21 @@ def _compared(name: str, rival: float, ours: float) -> list[str]:
 
 
 def claims() -> str:
-    """The claims that have a verdict, by verdict, and how many are open."""
+    """The claims that have a verdict, by verdict, and how many have none."""
     experiments()  # registers them
     found = claims_judged(Store(ROOT / "results"))
     lines = [
-        [verdict, claim.text, claim.source]
+        [verdict.name, claim.text, claim.source, verdict.extent]
         for wanted in VERDICTS
-        for claim, verdict, _ in found
-        if verdict == wanted != OPEN
+        for claim, verdict in found
+        if verdict.name == wanted and wanted not in (OPEN, NOT_RUN)
     ]
-    closing = f"The other {len(found) - len(lines)} of {len(found)} claims are open."
-    return f"{_table(['verdict', 'claim', 'paper'], lines)}\n\n{closing}"
+    names = [verdict.name for _, verdict in found]
+    closing = (
+        f"Of {len(found)} claims {names.count(OPEN)} are open: their runs do not decide them. "
+        f"{names.count(NOT_RUN)} have no runs yet."
+    )
+    return f"{_table(['verdict', 'claim', 'paper', 'decided by'], lines)}\n\n{closing}"
 
 
 TABLES: dict[str, Callable[[], str]] = {

@@ -3,15 +3,16 @@
     register_claim("The power law is ahead of the LSTM on ...", "PL 4.4", Ahead("imdb", "plstm", "lstm"))
 
 A claim has one rule or more. It is *reproduced* if all of them hold, *in part* if some hold and some fail, *not
-reproduced* if one fails and none holds, and otherwise *open*: runs are missing or undecided.
+reproduced* if one fails and none holds, *not run* if no rule has a run, and otherwise *open*.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
+from typing import NamedTuple
 
 from .paired import Difference, bounds, differences, mean_and_error, shown
 from .quantities import Quantity, value_of
@@ -23,16 +24,19 @@ SEEDS = 3  # with fewer seeds a rule stays open
 OPEN, HOLDS, FAILS = "open", "holds", "fails"
 PAPERS = ("PL", "FG", "MTS")  # the order of the table
 REPRODUCED, IN_PART, NOT_REPRODUCED = "reproduced", "in part", "not reproduced"
-VERDICTS = (REPRODUCED, IN_PART, NOT_REPRODUCED, OPEN)
+NOT_RUN = "not run"
+VERDICTS = (REPRODUCED, IN_PART, NOT_REPRODUCED, OPEN, NOT_RUN)
 
 
 @dataclass(frozen=True)
 class Judged:
-    """OPEN, HOLDS or FAILS, with a phrase that says why. remarks: what was measured, and how."""
+    """OPEN, HOLDS or FAILS, with a phrase that says why. remarks: what was measured, and how. runs: from which
+    this follows."""
 
     state: str
     phrase: str
     remarks: str = ""
+    runs: tuple[Summary, ...] = field(default=(), compare=False)
 
 
 Rule = Callable[[Store], Judged]
@@ -57,17 +61,18 @@ class Ahead:
         found = differences(what, *runs)
         name = f"{self.first} - {self.second}"
         if not found:
-            return Judged(OPEN, name, _why_not_compared(what, *runs))
-        used = {one.seed for one in found}
-        short = _short([run for run in (*runs[0], *runs[1]) if run.seed in used])
+            why = _why_not_compared(what, *runs)
+            return Judged(OPEN, name, why, (*runs[0], *runs[1]) if all(runs) else ())
+        seeds = {one.seed for one in found}
+        used = tuple(run for run in (*runs[0], *runs[1]) if run.seed in seeds)
         text = f"{name}: {shown(found, what)}"
-        remarks = f"{what.label}, {_count(len(found))}{short}{bounds(found)}"
+        remarks = f"{what.label}, {_count(len(found))}{_short(used)}{bounds(found)}"
         if len(found) < self.seeds:
-            return Judged(OPEN, text, remarks)
+            return Judged(OPEN, text, remarks, used)
         side = decided(found)
         if not side:
-            return Judged(OPEN, f"{text}, undecided", remarks)
-        return Judged(HOLDS if (side < 0) is self.less else FAILS, text, remarks)
+            return Judged(OPEN, f"{text}, undecided", remarks, used)
+        return Judged(HOLDS if (side < 0) is self.less else FAILS, text, remarks, used)
 
 
 def _why_not_compared(
@@ -78,7 +83,17 @@ def _why_not_compared(
     if known:
         lengths = ", ".join(f"{a.epochs:.3g} and {b.epochs:.3g}" for a, b in known)
         return f"runs of different lengths: {lengths} epochs"
-    return f"no seed of {len(common)} has {what.label} in both" if common else "no common runs"
+    if common or not first or not second:
+        return f"no seed of {len(common)} has {what.label} in both" if common else "no common runs"
+    values = [
+        ", ".join(
+            f"{'-' if (value := value_of(run, what)) is None else what.show(value)} after {run.epochs:,.0f} "
+            f"epochs (seed {run.seed})"
+            for run in runs
+        )
+        for runs in (first, second)
+    ]
+    return f"{what.label}, no seed in common: {values[0]}; {values[1]}"
 
 
 def decided(found: Sequence[Difference]) -> int:
@@ -109,16 +124,38 @@ class Between:
             missing = "analysed" if isinstance(what, Quantity) else "run"
             return Judged(OPEN, self.variant, f"not {missing}")
         text = f"{self.variant}: " + ", ".join(what.show(value) for _, value in known)
-        remarks = f"{what.label}, {_count(len(known))}{_short([run for run, _ in known])}"
+        used = tuple(run for run, _ in known)
+        remarks = f"{what.label}, {_count(len(known))}{_short(used)}"
         if len(known) < self.seeds:
-            return Judged(OPEN, text, remarks)
+            return Judged(OPEN, text, remarks, used)
         worth = EXPERIMENTS.get(variant.home).worth_of(variant)
         final = [value for run, value in known if run.ended or worth.is_enough(run.epochs)]
         if not all(self.low <= value <= self.high for value in final):
-            return Judged(FAILS, text, remarks)
+            return Judged(FAILS, text, remarks, used)
         if len(final) < len(known):
-            return Judged(OPEN, f"{text}, undecided", remarks)
-        return Judged(HOLDS, text, remarks)
+            return Judged(OPEN, f"{text}, undecided", remarks, used)
+        return Judged(HOLDS, text, remarks, used)
+
+
+class Verdict(NamedTuple):
+    """extent: how many seeds and epochs it is based on."""
+
+    name: str
+    why: str
+    extent: str
+
+
+def extent(judged: Sequence[Judged]) -> str:
+    """The fewest seeds of a rule; the epochs of runs that are shorter than their recipe."""
+    seeds = min((len({run.seed for run in one.runs}) for one in judged if one.runs), default=0)
+    used = [run for one in judged for run in one.runs]
+    short = [
+        run for run in used if run.epochs < run.of_epochs and not run.ended and not run.diverged
+    ]
+    if not short:
+        return _count(seeds)
+    done, full = [run.epochs for run in short], [float(run.of_epochs) for run in short]
+    return f"{_count(seeds)}, {span(done, ',.0f')} of {span(full, ',.0f')} epochs"
 
 
 @dataclass(frozen=True)
@@ -129,16 +166,16 @@ class Claim:
     source: str
     rules: tuple[Rule, ...]
 
-    def verdict(self, store: Store) -> tuple[str, str]:
-        """(verdict, why)."""
+    def verdict(self, store: Store) -> Verdict:
         judged = [rule(store) for rule in self.rules]
         why = in_words(judged) or "no rule tests it yet"
         states = {one.state for one in judged}
+        verdict = OPEN if any(one.runs for one in judged) else NOT_RUN
         if states == {HOLDS}:
-            return REPRODUCED, why
-        if FAILS in states:
-            return (IN_PART if HOLDS in states else NOT_REPRODUCED), why
-        return OPEN, why
+            verdict = REPRODUCED
+        elif FAILS in states:
+            verdict = IN_PART if HOLDS in states else NOT_REPRODUCED
+        return Verdict(verdict, why, extent(judged))
 
 
 def in_words(judged: Sequence[Judged]) -> str:
@@ -164,18 +201,18 @@ def quantile(freedom: int) -> float:
     return float(t.ppf(0.975, freedom))
 
 
-def claims_judged(store: Store) -> list[tuple[Claim, str, str]]:
-    """(claim, verdict, evidence), by paper and section."""
-    return [(claim, *claim.verdict(store)) for claim in sorted(CLAIMS, key=_place)]
+def claims_judged(store: Store) -> list[tuple[Claim, Verdict]]:
+    """By paper and section."""
+    return [(claim, claim.verdict(store)) for claim in sorted(CLAIMS, key=_place)]
 
 
 def claims_table(store: Store) -> list[str]:
     """The table of claims at the top of the page, with links to the sections of their experiments."""
     lines = ["| claim | paper | verdict | evidence |", "|---|---|---|---|"]
-    for claim, verdict, why in claims_judged(store):
+    for claim, verdict in claims_judged(store):
         homes = {rule.home: None for rule in claim.rules if isinstance(rule, (Ahead, Between))}
         links = ", ".join(f"[{home}](#{home})" for home in homes)
-        lines.append(f"| {claim.text} | {claim.source} | {verdict} | {links}: {why} |")
+        lines.append(f"| {claim.text} | {claim.source} | {verdict.name} | {links}: {verdict.why} |")
     return lines
 
 

@@ -31,6 +31,7 @@ How a verdict is computed, by rules in the recipes:
   calls enough.
 - **Seeds**: with fewer than {SEEDS} a claim stays open, unless its rule accepts fewer.
 - **In part**: some of the listed evidence holds, and some does not.
+- **Open**: there are runs, but they do not decide it. **Not run**: there are none.
 - **Shortened**: a run ended before the recipe's last epoch. Two such runs are compared if the shorter one
   has at least {ALIKE:.0%} of the other's epochs.
 - **Updates until a level**: if a run did not reach it, both runs of its seed are compared over the updates
@@ -75,7 +76,7 @@ def page(store: Store, experiments: Sequence[Experiment]) -> str:
 def beyond(store: Store, experiments: Sequence[Experiment]) -> str:
     """The page of our own questions."""
     experiments = [experiment for experiment in experiments if experiment.page == "beyond"]
-    return _joined([BEYOND, "\n".join(overview(store, experiments))], experiments, store)
+    return _joined([BEYOND, "\n".join(questions(store, experiments))], experiments, store)
 
 
 def _joined(parts: list[str], experiments: Sequence[Experiment], store: Store) -> str:
@@ -90,6 +91,17 @@ def overview(store: Store, experiments: Sequence[Experiment]) -> list[str]:
         c = counts_of(experiment, store)
         link = f"[{experiment.name}](#{experiment.name})"
         lines.append(f"| {link} | {experiment.source} | {c.complete} | {c.begun} | {c.asked} |")
+    return lines
+
+
+def questions(store: Store, experiments: Sequence[Experiment]) -> list[str]:
+    lines = ["| experiment | question | answer so far | runs |", "|---|---|---|---|"]
+    for experiment in experiments:
+        c = counts_of(experiment, store)
+        link = f"[{experiment.name}](#{experiment.name})"
+        asked = experiment.source.removeprefix("questions ").removeprefix("question ")
+        runs = f"{c.complete} of {c.asked}"
+        lines.append(f"| {link} | {asked} | {experiment.answer or 'open'} | {runs} |")
     return lines
 
 

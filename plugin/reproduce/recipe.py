@@ -125,6 +125,7 @@ class Experiment:
     worth    patterns of variant names -> worth of their runs; the first match counts
     page     the page that shows it: "results", or "beyond" for our own questions
     hypothesis   what is expected, written before the first run
+    answer   of a question of our own, in a few words; "" while it is open
     """
 
     name: str
@@ -141,6 +142,7 @@ class Experiment:
     worth: Mapping[str, Worth] = field(default_factory=dict)
     page: str = "results"
     hypothesis: str = ""
+    answer: str = ""
 
     def __post_init__(self) -> None:
         names = [variant.name for variant in self.variants]

@@ -161,14 +161,14 @@ def test_enough_epochs_decide(store):
         ((FAILS, FAILS), "not reproduced"),
         ((FAILS, OPEN), "not reproduced"),
         ((HOLDS, OPEN), "open"),
-        ((), "open"),
+        ((), "not run"),
     ],
 )
 def test_verdicts(store, states, verdict):
     def rule(state):
-        return lambda found: Judged(state, state)
+        return lambda found: Judged(state, state, runs=(EMPTY,))
 
-    assert Claim("it is so", "PL 1", tuple(map(rule, states))).verdict(store)[0] == verdict
+    assert Claim("it is so", "PL 1", tuple(map(rule, states))).verdict(store).name == verdict
     assert verdict in VERDICTS
 
 
@@ -186,7 +186,7 @@ def test_every_claim_names_runs_that_recipes_have(store):
     assert experiments() and CLAIMS
     for claim in CLAIMS:
         assert claim.source.split()[0] in PAPERS
-        assert claim.verdict(store)[0] == "open"
+        assert claim.verdict(store)[::2] == ("not run", "0 seeds")
     assert len(claims_table(store)) == 2 + len(CLAIMS)
 
 
@@ -194,3 +194,22 @@ def test_one_seed_decides_only_without_chance_or_in_an_order_of_many():
     assert experiments()
     rules = [rule for claim in CLAIMS for rule in claim.rules]
     assert {rule.home for rule in rules if rule.seeds < SEEDS} == {"toy", "fixed-p"}
+
+
+def test_the_extent_of_what_decides_a_claim(store):
+    """The fewest seeds of a rule; epochs only if runs were shorter than their recipe."""
+    put(store, A, 0.85, 0.86, 0.87)
+    put(store, B, 0.80, 0.81, 0.82, 0.83)
+    claim = Claim("it is so", "PL 1", (Between(HOME, A, high=1.0), Between(HOME, B, high=1.0)))
+    assert claim.verdict(store).extent == "3 seeds"
+    put(store, A, 0.85, complete=False, epochs=11.0)
+    assert claim.verdict(store).extent == "3 seeds, 11 of 20 epochs"
+
+
+def test_runs_without_a_common_seed_are_shown(store):
+    put(store, A, 0.85)
+    put(store, B, 0.80, 0.81)
+    (store.root / HOME / f"{B}-seed1.json").unlink()
+    told = "test accuracy, %, no seed in common: 85.00 after 20 epochs (seed 1); 81.00 after 20 epochs (seed 2)"
+    judged = Ahead(HOME, A, B)(store)
+    assert (judged.state, judged.remarks, len(judged.runs)) == (OPEN, told, 2)

@@ -83,7 +83,8 @@ def test_every_committed_summary_is_of_a_recipe():
     }
     assert set(COMMITTED.root.glob("*/*.json")) == known
     for path in known:
-        assert path.stat().st_size < 40_000, path
+        # Scores of 825 sequences take 12 kB, percentiles of all gates 10, other analyses 12.
+        assert path.stat().st_size < 50_000, path
         assert not re.search(r'"/|/home/|/tmp/', path.read_text()), f"{path} names a folder"
 
 

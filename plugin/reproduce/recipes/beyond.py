@@ -63,6 +63,7 @@ register(
             "like others, and a few others look like the target. It agrees with the argument against the "
             "hypothesis: dt changes only the forget gate.",
         ),
+        answer="no",
         hypothesis="With the true dt the power-law LSTM loses less than 5 points at twice and at half the "
         "rate, and less than 10 at four times; with the dt of training it loses more than 10 at each, as lstm "
         "and chrono lstm do. An argument against this: only the forget gate uses dt, so what the network has "
@@ -125,6 +126,7 @@ register(
             "(c) With three seeds the fast gate shows no difference at T = 200 (+13,555 ± 12,201 updates to "
             "90%), as expected. T = 500 is open.",
         ),
+        answer="T = 200: (b) no, (c) no difference; T = 500: open",
         hypothesis="(b) Both priors reach 90% in fewer updates than the default start at both lengths, "
         "chrono in less than half of them; the exponents stay larger, because the gate does not "
         "need the help of a small p. (c) At T = 200 the fast gate differs by no more than the "

@@ -77,7 +77,8 @@ register(
         notes=(
             "The paper pads to 400 words. It does not say whether the label is read at the last word or at "
             "step 400, after the padding, nor whether gradients are clipped. All four combinations are "
-            "measured.",
+            "measured. The claims are judged at step 400: only there do lstm and plstm have the published "
+            "accuracies.",
             "The published order is plstm, chrono, lstm. With clipped gradients, read at step 400: plstm is as "
             "far ahead of lstm as published, and both have the published accuracy, but chrono is ahead of "
             "both. Without clipping, one of the five lstm runs hardly learns at all, so that the difference is "
