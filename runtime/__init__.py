@@ -29,7 +29,7 @@ Traceback (most recent call last):
 tsm.runtime.TsmError: ...
 
 Models whose file contains a dictionary also read and write text: model.encode(text), model.decode(tokens). The
-names of a model's classes are in model.labels.
+names of a model's classes are in model.labels, those of its inputs in model.columns.
 Streams and models can be closed, with a `with` block or by close(). Both can be pickled, and a copy of a stream
 is a fork.
 
@@ -48,7 +48,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from . import _core, _labels
+from . import _core, _names
 from ._core import Cancel, Layer, Model, PoolEvent, Stream, StreamPool, TsmError
 
 if TYPE_CHECKING:
@@ -68,7 +68,8 @@ __all__ = [
     "isa_levels",
 ]
 
-Model.labels = property(_labels.labels)  # type: ignore[method-assign, assignment]
+Model.labels = property(_names.labels)  # type: ignore[method-assign, assignment]
+Model.columns = property(_names.columns)  # type: ignore[method-assign, assignment]
 
 
 def __getattr__(name: str) -> Any:

@@ -8,6 +8,7 @@ import io
 import json
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -268,6 +269,21 @@ def test_time_steps_that_are_not_given_are_told(classes, capsys, monkeypatch, tm
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(typed)))
         assert stream([classes.file, *flags]) == 0
         assert capsys.readouterr().err.count("uses time steps") == times
+
+
+def test_time_steps_that_predict_is_not_given_are_told(classes, numbers):
+    """A cell that takes no dt loses nothing."""
+    x = [np.zeros((2, 1))]
+    for path in (classes.path, classes.file):
+        with pytest.warns(UserWarning, match=r"dt is not given, so every step lasts 1; .* with times in 'dt'"):
+            without = tsm.load(path).predict(x)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            given = tsm.load(path).predict(x, dt=1)
+        assert without.probabilities.tolist() == given.probabilities.tolist()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tsm.load(numbers.path).logits(x)  # its cell takes no dt
 
 
 def test_values_far_outside_those_of_training_are_told(classes, tmp_path, capsys, monkeypatch):

@@ -49,7 +49,7 @@ class Models:
 
     def _load(self, source: Source) -> Model:
         model = Model.load(source.path, dtype=self.dtype, threads=self.threads)
-        _ = model.labels  # damaged ones are refused here, not by a request
+        _ = model.labels, model.columns  # damaged ones are refused here, not by a request
         return model
 
     def newest(self, name: str | None) -> Engine:

@@ -1,4 +1,5 @@
-"""Model.labels: the names of a model's classes, from text.labels in its file (export/FORMAT.md)."""
+"""Model.labels and Model.columns: names from text.labels and text.columns in a model's file
+(export/FORMAT.md)."""
 
 from __future__ import annotations
 
@@ -13,7 +14,16 @@ SHORT = {"\\": "\\", "s": " ", "n": "\n", "t": "\t", "r": "\r"}
 
 def labels(model: Model) -> tuple[str, ...] | None:
     """The names of the classes, from output 0 on; None if the file has none."""
-    raw = model.asset("text.labels")
+    return _names(model, "text.labels", model.output_size)
+
+
+def columns(model: Model) -> tuple[str, ...] | None:
+    """The names of the numbers in each row of inputs; None if the file has none."""
+    return _names(model, "text.columns", model.input_size)
+
+
+def _names(model: Model, asset: str, count: int) -> tuple[str, ...] | None:
+    raw = model.asset(asset)
     if raw is None:
         return None
     try:
@@ -22,10 +32,9 @@ def labels(model: Model) -> tuple[str, ...] | None:
         "".join(names).encode()  # half of a surrogate pair is no character
     except (ValueError, KeyError):
         names, rest = (), ""
-    if rest or "" in names or not len({*names}) == len(names) == model.output_size:
+    if rest or "" in names or not len({*names}) == len(names) == count:
         raise bad_file(
-            f"{model.path}: text.labels is {raw[:40]!r}; accepted: {model.output_size} different names, one "
-            "per line"
+            f"{model.path}: {asset} is {raw[:40]!r}; accepted: {count} different names, one per line"
         )
     return names
 

@@ -1,4 +1,4 @@
-"""Model.labels: the names of the classes."""
+"""Model.labels and Model.columns: the names of the classes and of the inputs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tsm.export.tsm.package import package
 from tsm.plugin import build_model
 from tsm.plugin.data.labels import dump_labels, load_labels
 from tsm.runtime import Model, TsmError
-from tsm.runtime._labels import labels
+from tsm.runtime._names import columns, labels
 
 
 def test_labels(tmp_path, load):
@@ -21,6 +21,17 @@ def test_labels(tmp_path, load):
     package(tagger, path, assets={"labels.txt": dump_labels(names)})
     assert Model.load(path).labels == names == tuple(tsm.load(path).labels)
     assert load("tagger").labels is None
+
+
+def test_columns(tmp_path, load):
+    names, path = ("v 1", "w"), tmp_path / "m.tsm"
+    classifier = build_model("lstm_classifier", input_size=2, num_classes=3)
+    package(classifier, path, assets={"columns.txt": dump_labels(names)})
+    assert Model.load(path).columns == names == tuple(tsm.load(path).columns)
+    assert Model.load(path).labels is None and load("tagger").columns is None
+    model = SimpleNamespace(asset=lambda name: b"a\nb\n", input_size=3, path="m.tsm")
+    with pytest.raises(TsmError, match=r"^m.tsm: text.columns is .*; accepted: 3 different names"):
+        columns(model)
 
 
 DAMAGED = [
