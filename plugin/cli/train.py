@@ -187,13 +187,13 @@ def check_names(choice: argparse.Namespace, argv: Sequence[str]) -> tuple[str, s
     wanted = choice.task or task_of_folder(folder)
     if wanted and TASKS.get(wanted).family != family and (fitting := tasks_of(family)):
         trains = TASKS.get(wanted).family
-        says = (
-            f"--task {wanted}" if choice.task else f"{folder} was preprocessed for {wanted}, which"
-        )
+        says = f"--task {wanted}"
+        others = f", or with --arch {choice.arch} --task {' or '.join(fitting)}"
+        if not choice.task:
+            says, others = f"{folder} was preprocessed for {wanted}, which", ""
         raise UsageError(
             f"{says} trains a {trains}, --arch {choice.arch} is a {family}; accepted: "
-            f"--arch {twin(choice.arch, family, trains)}, or with --arch {choice.arch} "
-            f"--task {' or '.join(fitting)}"
+            f"--arch {twin(choice.arch, family, trains)}{others}"
         )
     choice.task = choice.task or default_task(family, folder)
     if not choice.task:

@@ -275,7 +275,9 @@ def test_time_steps_that_predict_is_not_given_are_told(classes, numbers):
     """A cell that takes no dt loses nothing."""
     x = [np.zeros((2, 1))]
     for path in (classes.path, classes.file):
-        with pytest.warns(UserWarning, match=r"dt is not given, so every step lasts 1; .* with times in 'dt'"):
+        with pytest.warns(
+            UserWarning, match=r"dt is not given, so every step lasts 1; .* with times in 'dt'"
+        ):
             without = tsm.load(path).predict(x)
         with warnings.catch_warnings():
             warnings.simplefilter("error")

@@ -166,6 +166,9 @@ FAULTS = {
         "d.csv:3: missing numbers: 6 in 3 of 5 rows (a in line 3, gap in line 3, a in line 6, b in line 6, "
         "gap in line 6, ...); accepted: "
     ),
+    CSV.replace("-0.5,2", ",2").replace("2.5,4", "see log,4"): (
+        "d.csv:6: a is 'see log'; accepted: a finite number; --value-columns A,B chooses the inputs"
+    ),
     CSV.replace("-0.5,2", "inf,2"): "d.csv:3: a is 'inf'; accepted: a finite number",
     CSV.replace(
         "2.5,4", "two,4"

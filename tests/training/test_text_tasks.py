@@ -198,9 +198,13 @@ def test_the_last_small_batch_of_two_ranks(reviews):
 
 
 def test_a_folder_for_another_task(runs, reviews, text, capsys):
-    assert runs("a", f"--arch plstm_lm {reviews(False)}", BASE) == 2
+    data = reviews(False)
+    assert runs("a", f"--arch plstm_lm {data}", BASE) == 2
     said = capsys.readouterr().err
     assert "was preprocessed for classification, which trains a classifier" in said
-    assert "accepted: --arch plstm_classifier, or with --arch plstm_lm --task" in said
+    assert said.endswith("accepted: --arch plstm_classifier\n")
+    assert runs("a", f"--arch plstm_lm {data} --task classification", BASE) == 2
+    told = "accepted: --arch plstm_classifier, or with --arch plstm_lm --task language_modeling"
+    assert told in capsys.readouterr().err
     assert runs("b", f"--arch plstm_classifier {text('word')}", BASE) == 2
     assert "was preprocessed for language_modeling" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator
 
 from .table import Record
@@ -15,12 +16,13 @@ def refuse_missing(
     name: str, rows: Iterator[Record], columns: Collection[str], hint: str
 ) -> Iterator[Record]:
     """The rows of the table `name`. After one with a missing number, the rest is only searched for more; a row
-    that the table cannot read is an error before this one.
+    that the table cannot read is an error before this one, and so is a text in such a column.
 
     hint: the end of the message.
     """
     first = count = broken = total = 0
     places: list[str] = []
+    lacking: set[str] = set()
     for record in rows:
         total += 1
         missing = _missing(record, columns)
@@ -28,8 +30,14 @@ def refuse_missing(
             first, count, broken = first or record.line, count + len(missing), broken + 1
             more = [f"{column} in line {record.line}" for column in missing]
             places += more[: SHOWN - len(places)]
+            lacking.update(missing)
         elif not broken:
             yield record
+        for column in lacking.difference(missing):  # of texts, some of which are empty
+            if not is_number(text := record.values.get(column, "0")):
+                raise ValueError(
+                    f"{name}:{record.line}: {column} is {text!r}; accepted: a finite number{hint}"
+                )
     if broken:
         shown = ", ".join(places) + ", ..." * (count > len(places))
         raise ValueError(
@@ -48,3 +56,10 @@ def _missing(record: Record, columns: Collection[str]) -> list[str]:
         and text.strip().lower() in MISSING
         and column not in record.others
     ]
+
+
+def is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False

@@ -22,7 +22,7 @@ from ...common.lazy import np
 from ..files import Entry
 from ..npy import read_npy
 from ..roles import ROLE_NAMES
-from .missing import refuse_missing
+from .missing import is_number, refuse_missing
 from .table import Record, Table, field
 
 MAX_STEPS = 1 << 24  # in one sequence
@@ -256,7 +256,7 @@ class SeriesTable:
             hint = ""
             if flag == "--time-column":
                 hint = ", e.g. of seconds; dates are not read"
-            elif "," in text and _is_number(text.replace(",", "")):
+            elif "," in text and is_number(text.replace(",", "")):
                 hint = " without commas, decimals after a point"
             elif flag == "--value-columns":
                 hint = self._choose()
@@ -264,13 +264,6 @@ class SeriesTable:
                 f"{self.name}:{record.line}: {column} is {text!r}; accepted: a finite number{hint}"
             )
         return value
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False
 
 
 @dataclass(frozen=True)
