@@ -3,7 +3,7 @@
     register_claim("The power law is ahead of the LSTM on ...", "PL 4.4", Ahead("imdb", "plstm", "lstm"))
 
 A claim has one rule or more. It is *reproduced* if all of them hold, *in part* if some hold and some fail, *not
-reproduced* if one fails and none holds, *not run* if no rule has a run, and otherwise *open*.
+reproduced* if one fails and none holds, *not run* if there is no run for any of them, and otherwise *open*.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ VERDICTS = (REPRODUCED, IN_PART, NOT_REPRODUCED, OPEN, NOT_RUN)
 @dataclass(frozen=True)
 class Judged:
     """OPEN, HOLDS or FAILS, with a phrase that says why. remarks: what was measured, and how. runs: from which
-    this follows."""
+    this follows. begun: whether there are runs that it cannot follow from, e.g. of only one side."""
 
     state: str
     phrase: str
     remarks: str = ""
     runs: tuple[Summary, ...] = field(default=(), compare=False)
+    begun: bool = field(default=False, compare=False)
 
 
 Rule = Callable[[Store], Judged]
@@ -60,9 +61,12 @@ class Ahead:
         runs = [store.all_of(_variant(self.home, name)) for name in (self.first, self.second)]
         found = differences(what, *runs)
         name = f"{self.first} - {self.second}"
+        lacking = [n for n, there in zip((self.first, self.second), runs, strict=True) if not there]
+        if lacking:
+            which = f" of {lacking[0]}" * any(runs)
+            return Judged(OPEN, name, f"no runs{which}", begun=any(runs))
         if not found:
-            why = _why_not_compared(what, *runs)
-            return Judged(OPEN, name, why, (*runs[0], *runs[1]) if all(runs) else ())
+            return Judged(OPEN, name, _why_not_compared(what, *runs), (*runs[0], *runs[1]))
         seeds = {one.seed for one in found}
         used = tuple(run for run in (*runs[0], *runs[1]) if run.seed in seeds)
         text = f"{name}: {shown(found, what)}"
@@ -83,8 +87,8 @@ def _why_not_compared(
     if known:
         lengths = ", ".join(f"{a.epochs:.3g} and {b.epochs:.3g}" for a, b in known)
         return f"runs of different lengths: {lengths} epochs"
-    if common or not first or not second:
-        return f"no seed of {len(common)} has {what.label} in both" if common else "no common runs"
+    if common:
+        return f"no seed of {len(common)} has {what.label} in both"
     values = [
         ", ".join(
             f"{'-' if (value := value_of(run, what)) is None else what.show(value)} after {run.epochs:,.0f} "
@@ -122,7 +126,7 @@ class Between:
         known = [(run, value) for run, value in found if value is not None]
         if not known:
             missing = "analysed" if isinstance(what, Quantity) else "run"
-            return Judged(OPEN, self.variant, f"not {missing}")
+            return Judged(OPEN, self.variant, f"not {missing}", begun=bool(found))
         text = f"{self.variant}: " + ", ".join(what.show(value) for _, value in known)
         used = tuple(run for run, _ in known)
         remarks = f"{what.label}, {_count(len(known))}{_short(used)}"
@@ -170,7 +174,7 @@ class Claim:
         judged = [rule(store) for rule in self.rules]
         why = in_words(judged) or "no rule tests it yet"
         states = {one.state for one in judged}
-        verdict = OPEN if any(one.runs for one in judged) else NOT_RUN
+        verdict = OPEN if any(one.runs or one.begun for one in judged) else NOT_RUN
         if states == {HOLDS}:
             verdict = REPRODUCED
         elif FAILS in states:

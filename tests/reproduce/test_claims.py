@@ -10,6 +10,7 @@ from tsm.plugin.reproduce.claims import (
     CLAIMS,
     FAILS,
     HOLDS,
+    NOT_RUN,
     OPEN,
     PAPERS,
     SEEDS,
@@ -50,8 +51,12 @@ def put(store: Store, variant: str, *accuracies: float, complete: bool = True, *
 
 def test_ahead_needs_runs_seeds_and_an_interval_without_zero(store):
     rule = Ahead(HOME, A, B)
-    assert rule(store) == Judged(OPEN, f"{A} - {B}", "no common runs")
+    assert rule(store) == Judged(OPEN, f"{A} - {B}", "no runs")
+    claim = Claim("text", "PL 1", (rule,))
+    assert claim.verdict(store).name == NOT_RUN
     put(store, B, 0.80, 0.81, 0.82)
+    assert rule(store) == Judged(OPEN, f"{A} - {B}", f"no runs of {A}")
+    assert claim.verdict(store)[::2] == (OPEN, "0 seeds")
     put(store, A, 0.85, 0.86)
     assert rule(store).state == OPEN
     put(store, A, 0.85, 0.86, 0.87)
@@ -204,6 +209,10 @@ def test_the_extent_of_what_decides_a_claim(store):
     assert claim.verdict(store).extent == "3 seeds"
     put(store, A, 0.85, complete=False, epochs=11.0)
     assert claim.verdict(store).extent == "3 seeds, 11 of 20 epochs"
+    put(store, A, 0.85, epochs=11.0)  # ended before its last epoch
+    assert claim.verdict(store).extent == "3 seeds"
+    put(store, A, 0.85, complete=False, epochs=11.0, stopped="diverged: nan")
+    assert claim.verdict(store).extent == "3 seeds"
 
 
 def test_runs_without_a_common_seed_are_shown(store):
