@@ -114,3 +114,7 @@ def build_parser() -> argparse.ArgumentParser:
 def names(text: str) -> tuple[str, ...]:
     """Parses a comma-separated list; "none" is the empty list."""
     return () if text == "none" else tuple(text.split(","))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -7,8 +7,8 @@ states       [{"name", "layer", "width", "input", "output"}, ...] in the order o
 layers       [{"cell", "input_size", "hidden_size", "gates", "constants", "options"}, ...]
 takes_dt     whether the cell takes dt, "true" or "false";  shortest_dt: the shortest accepted dt
 inputs       ["lengths", "dt"] or fewer: those that an ONNX graph has and that callers must give
-labels       a JSON list, the names of the classes; targets: those of outputs that are numbers. If the
-             checkpoint has them
+labels       a JSON list, the names of the classes; targets: those of outputs that are numbers; columns: those
+             of the values of a step. If the checkpoint has them
 tokenizer    {"kind": "word", "unit": "line", "end": "<eos>"}; vocabulary: a JSON list of symbols, that of id 0
              first; sentencepiece: the tokenizer's model, base64. If the checkpoint has them
 proof, checksum   of ONNX files: see seal.py
@@ -121,13 +121,17 @@ def onnx_facts(source: Source, options: Options) -> dict[str, str]:
 
 
 def label_facts(source: Source) -> dict[str, str]:
-    """Names of the outputs, if the checkpoint has them."""
-    from ...plugin.data.labels import LABELS, TARGETS, load_labels
+    """Names of the outputs and of the values of a step, if the checkpoint has them."""
+    from ...plugin.data.labels import COLUMNS, LABELS, TARGETS, load_labels
 
-    count = source.model.decoder.out_features
+    outputs, inputs = source.model.decoder.out_features, source.model.layers[0].input_size
     return {
         fact: json.dumps(load_labels(source.assets[file], file, count), ensure_ascii=False)
-        for fact, file in (("labels", LABELS), ("targets", TARGETS))
+        for fact, file, count in (
+            ("labels", LABELS, outputs),
+            ("targets", TARGETS, outputs),
+            ("columns", COLUMNS, inputs),
+        )
         if file in source.assets
     }
 
