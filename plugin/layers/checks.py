@@ -118,9 +118,9 @@ def check_dt(
             f"[{steps}], {column} or {whole}"
         )
     dt = dt.to(dtype)
-    if lengths is not None and dt.dim() and dt.shape[-1] == steps:
-        padding = after_end(lengths.to(dt.device), steps)
-        dt = dt.expand(batch, steps).masked_fill(padding, 1.0)
+    if lengths is not None and dt.dim():
+        padding = after_end(lengths.to(dt.device), steps)[:, : dt.shape[-1]]
+        dt = dt.expand(padding.shape).masked_fill(padding, 1.0)
     if _readable(dt):
         bad = ~((dt > 0) & (dt <= LONGEST_DT))
         if bool(bad.any()):

@@ -119,8 +119,12 @@ class CellOverTime:
         state: Mapping[str, Tensor] | None = None,
         dt: Tensor | float | None = None,
         lengths: Tensor | Sequence[int] | None = None,
+        finite_padding: bool = False,
     ) -> tuple[Tensor, States]:
-        """Returns (y [B,T,H], state) for x [B,T,I], like `Recurrent.forward`."""
+        """Returns (y [B,T,H], state) for x [B,T,I], like `Recurrent.forward`.
+
+        finite_padding: what x holds after the end of a row is known to be finite.
+        """
         weight_x = numbers.weight_x
         check_input(x, weight_x.shape[1], weight_x.dtype)
         batch, steps, width = x.shape
@@ -134,8 +138,9 @@ class CellOverTime:
             dt = dt.to(x.device)
         if lengths is not None:
             lengths = lengths.to(x.device, torch.int64)
-            # NaN in the padding would reach the gradients of the weights, although those of z are 0 there.
-            x = x.masked_fill(after_end(lengths, steps)[..., None], 0.0)
+            if torch.is_grad_enabled() and not finite_padding:
+                # NaN in the padding would reach the gradients of the weights, although those of z are 0 there.
+                x = x.masked_fill(after_end(lengths, steps)[..., None], 0.0)
         dtype = _product_dtype(x)
         route = self.route(dtype, x.device)
         self._check_backend(route)

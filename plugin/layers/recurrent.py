@@ -75,6 +75,7 @@ class Recurrent(CellOverTime, nn.Module):
         check_integer("input_size", input_size)
         super().__init__(cell, hidden_size, backend, options)
         self.input_size = input_size
+        self.finite_padding = False  # whether what x holds after the end of a row is finite, always
         rows = len(self.cell.gates) * hidden_size
         rows_x = len(self.cell.gates_of("x")) * hidden_size
         self.weight_x = nn.Parameter(torch.empty(rows_x, input_size))
@@ -184,7 +185,7 @@ class Recurrent(CellOverTime, nn.Module):
         raw = self._raw_vectors()
         weight_x, bias = self.matrix("weight_x"), self.effective_bias()
         numbers = Numbers(weight_x, bias, weight_h, raw, others, rates)
-        return self.run(x, numbers, state, dt, lengths)
+        return self.run(x, numbers, state, dt, lengths, self.finite_padding)
 
     def extra_repr(self) -> str:
         given = "".join(f", {k}={v!r}" for k, v in self.options.items() if v is not None)

@@ -61,6 +61,7 @@ class Stack(nn.Module):
                 input_dropout=config.dropouth if self.layers else config.dropouti,
                 **config.cell_arguments(),
             )
+            layer.finite_padding = self.embed is not None or bool(self.layers)
             self.layers.append(layer)
             width = hidden
 

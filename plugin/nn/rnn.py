@@ -169,7 +169,8 @@ class RNN(nn.Module):
                 number = layer * self.directions + way
                 state = None if states is None else {n: v[number] for n, v in states.items()}
                 x = turned(y) if way else y
-                out, new = self._direction(number, x, state, times[way], batch.lengths)
+                finite = layer > 0 or isinstance(input, PackedSequence)
+                out, new = self._direction(number, x, state, times[way], batch.lengths, finite)
                 ways.append(turned(out) if way else out)
                 last.append(new)
             y = torch.cat(ways, 2) if self.bidirectional else ways[0]
@@ -184,6 +185,7 @@ class RNN(nn.Module):
         state: Mapping[str, Tensor] | None,
         dt: Tensor | None,
         lengths: Tensor | None,
+        finite_padding: bool,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         suffix = self.suffixes[number]
 
@@ -205,7 +207,7 @@ class RNN(nn.Module):
         numbers = Numbers(weight_x, bias, weight_h, raw, others)
         if self.proj_size:
             return run_projected(self.over_time, own("weight_hr"), x, numbers, state, dt, lengths)
-        return self.over_time.run(x, numbers, state, dt, lengths)
+        return self.over_time.run(x, numbers, state, dt, lengths, finite_padding)
 
     def _times(
         self, dt: Any, batch: Batch, turned: Reversal

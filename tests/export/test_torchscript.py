@@ -109,6 +109,24 @@ def plstm():
     return model, script(model)
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_the_padding_of_rows_may_hold_anything(form, tmp_path):
+    model = small("plstm_tagger", input_size=3)
+    path, options = tmp_path / "model.pt", Options(form, FORMS[form])
+    write(Source(model), path, options, lambda what: None)
+    scripted, lengths = torch.jit.load(path), torch.tensor([4, 0, 2])
+    padding = torch.arange(4) >= lengths[:, None]
+    x, dt = torch.randn(3, 4, 3), torch.rand(3, 4) + 0.5
+    found = []
+    for value in (1.0, float("nan")):
+        given = x.masked_fill(padding[..., None], value), dt.masked_fill(padding, value)
+        found.append(scripted(given[0], lengths, None, given[1]))
+    (y, states), (with_nan, others) = found
+    assert torch.equal(y[~padding], with_nan[~padding])
+    for one, other in zip(states, others, strict=True):
+        assert all(torch.equal(one[name], other[name]) for name in one)
+
+
 def test_called_as_the_model(plstm):
     """The script takes the model's arguments and state, in the same order, and gives the same bits except for
     the rounding of p."""

@@ -44,6 +44,31 @@ def test_every_cell(cell, value):
             assert torch.equal(one, other)
 
 
+def test_without_gradients(cell):
+    """Then the padding is not overwritten with 0, but it still reaches neither y nor the states."""
+    for backend in backends(cell, torch.float32):
+        layer = Recurrent(cell.name, I, H, backend=backend)
+        found = []
+        for value in (float("nan"), 1.0):
+            x, dt = padded(value)
+            with torch.no_grad():
+                y, last = layer(x, dt=dt if cell.takes_dt else None, lengths=LENGTHS)
+            found.append([y, *last.values()])
+        for one, other in zip(*found, strict=True):
+            assert one.isfinite().all() and torch.equal(one, other)
+
+
+def test_a_dt_per_row():
+    """That of an empty row may be anything."""
+    layer = Recurrent("plstm", I, H)
+    x, _ = padded(0.0)
+    expected, _ = layer(x, dt=torch.tensor([[0.5], [1.5], [1.0]]), lengths=LENGTHS)
+    found, _ = layer(x, dt=torch.tensor([[0.5], [1.5], [0.0]]), lengths=LENGTHS)
+    assert torch.equal(found, expected)
+    with pytest.raises(ValueError, match=r"dt has 0 at \[1, 0\]"):
+        layer(x, dt=torch.tensor([[0.5], [0.0], [1.0]]), lengths=LENGTHS)
+
+
 @pytest.mark.parametrize("kind", [tsm.nn.LSTM, tsm.nn.GRU, tsm.nn.PLSTM])
 def test_both_directions(kind):
     torch.manual_seed(0)
