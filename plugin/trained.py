@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from .data import Tokenizer, Vocab
-from .data.labels import COLUMNS, LABELS, TARGETS, load_labels
+from .data.labels import COLUMNS, LABELS, TARGETS, load_labels, numbered
 from .data.ranges import RANGES, Ranges
 from .data.reading import READING, Reading
 from .data.roles import ROLES, load_roles
@@ -52,7 +52,7 @@ class Trained:
         """The names of its outputs if they are numbers, not classes."""
         if TARGETS in self.assets or self.config.get("criterion") != "mse":
             return self._names(TARGETS)
-        return [f"y{i}" for i in range(self.model.decoder.out_features)]
+        return numbered(self.model.decoder.out_features)
 
     @cached_property
     def columns(self) -> list[str] | None:

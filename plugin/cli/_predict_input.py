@@ -131,7 +131,7 @@ def _columns(
     training data."""
     flags = {role: getattr(args, f"{role}_column") for role in ROLE_NAMES}
     asked = {role: name for role, name in flags.items() if name is not None}
-    if {*asked} >= TIMES:
+    if all(asked.get(role) for role in TIMES):
         raise UsageError("--dt-column and --time-column were both given; accepted: one of them")
     settled = {*asked}
     if settled & TIMES or not predictor.model.takes_dt:

@@ -173,10 +173,13 @@ def report(meta: Meta, destdir: Path) -> str:
             f"embeddings: {e['found']:,} of {meta.vocab_size:,} words have a vector ({e['source']})"
         )
     lines.append(f"written to {destdir}")
-    if not {"train", "valid"} <= meta.splits.keys():
+    if "train" not in meta.splits:
+        split = next(iter(meta.splits))
         lines.append(
-            "note: tsm-train needs the splits train and valid; --split or --validpref makes one"
+            f"next: tsm-eval {shlex.quote(str(destdir))} --path CHECKPOINT --gen-subset {split}"
         )
+    elif "valid" not in meta.splits:
+        lines.append("note: tsm-train needs a valid split; --split or --validpref makes one")
     elif meta.task in TRAINING:
         lines.append(f"next: tsm-train {shlex.quote(str(destdir))} {TRAINING[meta.task]}")
     return "\n".join(lines)

@@ -35,6 +35,11 @@ def load_labels(data: bytes, where: str, count: int) -> list[str]:
     return names
 
 
+def numbered(count: int) -> list[str]:
+    """What outputs without names are called: y0, y1, ..."""
+    return [f"y{i}" for i in range(count)]
+
+
 def places(wanted: Sequence[str], there: Sequence[str], lacks: str) -> list[int]:
     """The index of each wanted name among those that are there. lacks: the beginning of the error."""
     index = {name: i for i, name in enumerate(there)}

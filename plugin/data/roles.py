@@ -17,6 +17,18 @@ ROLE_NAMES = ("sequence", "dt", "time")
 TIMES = {"dt", "time"}  # of which a table has one
 
 
+class NoTimeSteps(UserWarning):
+    """Warning that a model which was trained with time steps is given none."""
+
+
+def no_time_steps(what: str, model: object, roles: Mapping[str, str]) -> str:
+    """The text of the warning; "" if the model was trained without time steps. what: what has none."""
+    times = [name for role, name in roles.items() if role in TIMES]
+    if not times:
+        return ""
+    return f"{what}, so every step lasts 1; {model} was trained with times in {times[0]!r}"
+
+
 def dump_roles(roles: Mapping[str, str]) -> bytes:
     """The bytes of roles.txt. roles: role -> column."""
     lines = [f"{role} {escape(roles[role])}\n" for role in ROLE_NAMES if role in roles]

@@ -5,16 +5,20 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
 
 from ..criterions import CRITERIONS
+from ..data.roles import NoTimeSteps, no_time_steps
 from ..tasks import TASKS, Task
+from ..tasks.base import Names
 from ..tasks.classification import ClassificationTask
 from ..tasks.text import TextTask
 from ..train.evaluate import Totals, report
+from ..train.objective import takes_dt
 from ..trained import Trained
 from .by_label import LabelSums
 from .by_length import LengthSums
@@ -45,7 +49,12 @@ def open_task(trained: Trained, data: str, batch_size: int | None) -> Task:
     task = TASKS.get(trained.config["task"]["name"])(task_config(trained, **changes))
     if isinstance(task, TextTask):
         check_vocab(trained, task.vocab, data)
-    task.arrange_for(trained.columns, trained.labels or trained.targets, trained.ranges)
+    outputs = trained.model.decoder.out_features
+    names = trained.columns, trained.labels, trained.targets, trained.ranges
+    task.arrange_for(Names(*names, outputs))
+    told = no_time_steps(f"{data} has no dt", trained.path, trained.roles)
+    if told and takes_dt(trained.model) and not task.takes_dt():
+        warnings.warn(told, NoTimeSteps, stacklevel=2)
     return task
 
 

@@ -15,13 +15,9 @@ import numpy as np
 from ..data import Tokenizer, Vocab
 from ..data.ranges import FarOutside, Ranges, note
 from ..data.reading import Reading
-from ..data.roles import TIMES
+from ..data.roles import NoTimeSteps, no_time_steps
 
 Array = np.ndarray[Any, Any]
-
-
-class NoTimeSteps(UserWarning):
-    """Warning that a model which was trained with time steps is given none."""
 
 
 @dataclass(frozen=True)
@@ -179,10 +175,9 @@ class LoadedModel(ABC):
         self._warn_of_far(rows)
         read = slice(self.reads)
         dts = None
-        times = [name for role, name in self.roles.items() if role in TIMES]
-        if dt is None and self.takes_dt and times:
-            told = f"dt is not given, so every step lasts 1; {self.path} was trained with times"
-            warnings.warn(f"{told} in {times[0]!r}", NoTimeSteps, stacklevel=2)
+        told = no_time_steps("dt is not given", self.path, self.roles)
+        if dt is None and self.takes_dt and told:
+            warnings.warn(told, NoTimeSteps, stacklevel=2)
         elif dt is not None:
             dts = [steps[read] for steps in _time_steps(dt, [len(row) for row in rows])]
         return self.run([row[read] for row in rows], dts)

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..common.lazy import np
-from ..data.labels import places
+from ..data.labels import numbered, places
 from ..data.meta import Meta
 from ..data.ranges import FarOutside, Ranges, note
 from ..data.series import Rows, Shape
+from .base import Names
 from .rows import valid_steps
 
 
@@ -29,25 +30,26 @@ class Arrangement:
     names: Sequence[str] = ()
 
     @classmethod
-    def of(
-        cls,
-        data: str,
-        meta: Meta,
-        shape: Shape,
-        inputs: Sequence[str] | None,
-        outputs: Sequence[str] | None,
-        ranges: Ranges | None,
-    ) -> Arrangement:
-        """For the folder `data`. inputs, outputs: the model's names; None: it has none."""
-        found = cls(ranges=ranges, names=inputs or shape.columns)
-        if inputs and shape.columns and [*inputs] != shape.columns:
-            found.inputs = places(inputs, shape.columns, f"{data} lacks inputs of the model")
-        if outputs and meta.labels and [*outputs] != meta.labels:
-            found.labels = np.array(
-                places(meta.labels, outputs, f"the model lacks labels of {data}")
+    def of(cls, data: str, meta: Meta, shape: Shape, model: Names) -> Arrangement:
+        """For the folder `data`."""
+        kinds = {"classes": model.labels, "numbers": model.targets}
+        there = "classes" if shape.classes else "numbers"
+        known = [kind for kind, names in kinds.items() if names]
+        if known and there not in known:
+            raise ValueError(
+                f"the targets of {data} are {there}; the model's outputs are {known[0]}"
             )
-        if outputs and shape.targets and [*outputs] != shape.targets:
-            found.targets = places(outputs, shape.targets, f"{data} lacks targets of the model")
+        found = cls(names=model.inputs or shape.columns)
+        if model.ranges is not None and len(model.ranges.pairs) == shape.width:
+            found.ranges = model.ranges
+        if model.inputs and shape.columns and [*model.inputs] != shape.columns:
+            lacks = f"{data} lacks inputs of the model"
+            found.inputs = places(model.inputs, shape.columns, lacks)
+            found.ranges = model.ranges
+        found.labels = numbers_of_labels(data, meta.labels, model)
+        targets = named(model.targets)
+        if targets and shape.targets and targets != shape.targets:
+            found.targets = places(targets, shape.targets, f"{data} lacks targets of the model")
         return found
 
     def __call__(self, rows: Rows, where: str) -> Rows:
@@ -64,3 +66,20 @@ class Arrangement:
                 self.ranges = None
                 warnings.warn(note(where, far), FarOutside, stacklevel=2)
         return replace(rows, x=x, target=target)
+
+
+def numbers_of_labels(data: str, labels: Sequence[str] | None, model: Names) -> np.ndarray | None:
+    """The model's number of each label of the folder `data`; None if they are the same."""
+    if model.labels is None and labels and len(labels) != model.outputs:
+        raise ValueError(
+            f"{data} has {len(labels)} labels; the model has {model.outputs}, whose names it does not know"
+        )
+    if not labels or not model.labels or [*labels] == [*model.labels]:
+        return None
+    return np.array(places(labels, model.labels, f"the model lacks labels of {data}"))
+
+
+def named(targets: Sequence[str] | None) -> list[str] | None:
+    """The names of targets; None if they are only numbered, as those of a .npz file."""
+    given = [*(targets or ())]
+    return None if given == numbered(len(given)) else given

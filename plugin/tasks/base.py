@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 from ..registry import Registry
 
@@ -39,6 +39,16 @@ Sums: TypeAlias = "Mapping[str, tuple[Tensor | float, Tensor | float]]"
 stay on their device until then, to avoid synchronising with a GPU after every batch."""
 
 
+class Names(NamedTuple):
+    """What a trained model's data said of its inputs and outputs; None: nothing."""
+
+    inputs: Sequence[str] | None
+    labels: Sequence[str] | None  # of classes
+    targets: Sequence[str] | None  # of outputs that are numbers
+    ranges: Ranges | None  # of the inputs
+    outputs: int  # how many classes, or numbers
+
+
 class Task:
     """A source of batches. A task is a subclass with a frozen dataclass `Config`, registered with
     `register_task`.
@@ -60,6 +70,9 @@ class Task:
         self.rank = rank
         self.world = world
         self.device = torch.device("cpu")
+
+    def check_trainable(self) -> None:
+        """Raises ValueError if the data can be evaluated, but not trained on."""
 
     def model_arguments(self) -> dict[str, Any]:
         """Arguments of `build_model` that depend on the data: vocab_size=, num_classes=, input_size=."""
@@ -93,11 +106,9 @@ class Task:
         """Whether the batches have dt, for cells that take it."""
         return False
 
-    def arrange_for(
-        self, inputs: Sequence[str] | None, outputs: Sequence[str] | None, ranges: Ranges | None
-    ) -> None:
+    def arrange_for(self, model: Names) -> None:
         """Gives inputs and targets the order in which a trained model has them, by its names; ValueError if one
-        is missing. None: it has no names. ranges: of its training data."""
+        is missing."""
 
     def assets(self) -> dict[str, bytes]:
         """Files to store in a checkpoint, so that its model can be used without the data: name -> bytes."""

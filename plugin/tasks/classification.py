@@ -8,23 +8,22 @@ folder has word vectors (GloVe), they are used as the embedding, which is not tr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..common.lazy import np
 from ..config import setting
 from ..data import ClassificationBatch, ClassificationBatches
-from ..data.labels import LABELS, dump_labels, places
-from .base import Batch, Sums, check_splits, register_task
+from ..data.labels import LABELS, dump_labels
+from .arrangement import numbers_of_labels
+from .base import Batch, Names, Sums, check_splits, register_task
 from .rows import class_accuracy, put
 from .text import TextTask
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
-
-    from ..data.ranges import Ranges
 
 
 @dataclass(frozen=True)
@@ -70,11 +69,10 @@ class ClassificationTask(TextTask):
         self.classes = classes
         self.resident = False
         self._opened: dict[str, ClassificationBatches] = {}
-        self._numbers: np.ndarray | None = (
-            None  # the model's number of each label, if it has others
-        )
-        for split in self.folder.meta.splits:
-            self._batches(split)
+        # The model's number of each label, if it has others.
+        self._numbers: np.ndarray | None = None
+        if "train" in self.folder.meta.splits:
+            self._batches("train")
 
     def _batches(self, split: str) -> ClassificationBatches:
         """The batches of a split, opened once. train has a new order in every epoch, the others a fixed one."""
@@ -106,10 +104,12 @@ class ClassificationTask(TextTask):
             max_tokens=c.max_tokens if split == "train" else None,
         )
 
+    def check_trainable(self) -> None:
+        check_splits(self.config.data, self.folder.meta.splits)
+
     def model_arguments(self) -> dict[str, Any]:
         import torch
 
-        check_splits(self.config.data, self.folder.meta.splits)
         given: dict[str, Any] = {"vocab_size": len(self.vocab) + 1, "num_classes": self.classes}
         if self.config.fixed_length:
             given["read_at"] = "end"
@@ -145,13 +145,8 @@ class ClassificationTask(TextTask):
     def metrics(self, logits: Tensor, batch: Batch) -> Sums:
         return class_accuracy(logits, batch.target)
 
-    def arrange_for(
-        self, inputs: Sequence[str] | None, outputs: Sequence[str] | None, ranges: Ranges | None
-    ) -> None:
-        labels = self.folder.meta.labels
-        if labels and outputs and list(labels) != list(outputs):
-            lacks = f"the model lacks labels of {self.config.data}"
-            self._numbers = np.array(places(labels, outputs, lacks))
+    def arrange_for(self, model: Names) -> None:
+        self._numbers = numbers_of_labels(self.config.data, self.folder.meta.labels, model)
 
     def assets(self) -> dict[str, bytes]:
         """The assets of a text task, and the names of the labels."""

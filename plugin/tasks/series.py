@@ -10,7 +10,6 @@ is below the eps of a power-law cell, that dt becomes the eps, unless `--eps` is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -21,11 +20,11 @@ from ..common.rng import permutation
 from ..config import setting
 from ..data.by_tokens import check_max_tokens, cut_by_tokens
 from ..data.data_dir import DataDir
-from ..data.labels import COLUMNS, LABELS, TARGETS, dump_labels
+from ..data.labels import COLUMNS, LABELS, TARGETS, dump_labels, numbered
 from ..data.ranges import RANGES, Ranges
 from ..data.roles import ROLES, dump_roles
 from .arrangement import Arrangement
-from .base import Batch, Sums, check_splits, register_task
+from .base import Batch, Names, Sums, check_splits, register_task
 from .rows import FixedTask, class_accuracy, put, valid_steps
 
 if TYPE_CHECKING:
@@ -71,15 +70,18 @@ class SeriesTask(FixedTask):
         first = next(iter(self.splits.values()))  # train, or one that is only evaluated
         self.shape = first.shape
         self.lengths = np.diff(first.offsets)
-        check_max_tokens(config.max_tokens, int(self.lengths.max()), "sequence")
+        if "train" in self.splits:
+            check_max_tokens(config.max_tokens, int(self.lengths.max()), "sequence")
         self._arrangement = Arrangement()
         # Of the current epoch, and of the first, to count batches.
         self._parts = lru_cache(maxsize=2)(self._cut)
         if not self.shape.classes:
             self.criterion = "mse"  # type: ignore[misc]
 
-    def model_arguments(self) -> dict[str, Any]:
+    def check_trainable(self) -> None:
         check_splits(self.config.data, self.splits)
+
+    def model_arguments(self) -> dict[str, Any]:
         return {"input_size": self.shape.width, "num_classes": self.shape.outputs}
 
     def model_wishes(self, cell: type[Cell]) -> dict[str, Any]:
@@ -127,12 +129,8 @@ class SeriesTask(FixedTask):
         right = (logits.argmax(-1) == batch.target) * batch.weight
         return {"accuracy": (right.sum(), batch.weight.sum())}
 
-    def arrange_for(
-        self, inputs: Sequence[str] | None, outputs: Sequence[str] | None, ranges: Ranges | None
-    ) -> None:
-        self._arrangement = Arrangement.of(
-            self.config.data, self.meta, self.shape, inputs, outputs, ranges
-        )
+    def arrange_for(self, model: Names) -> None:
+        self._arrangement = Arrangement.of(self.config.data, self.meta, self.shape, model)
 
     def assets(self) -> dict[str, bytes]:
         """The names of the values, if they have any, their ranges, the roles of other columns, and the names of
@@ -145,7 +143,7 @@ class SeriesTask(FixedTask):
             found[ROLES] = dump_roles(self.shape.roles)
         if self.meta.labels:
             return {**found, LABELS: dump_labels(self.meta.labels)}
-        names = self.shape.targets or [f"y{i}" for i in range(self.shape.outputs)]
+        names = self.shape.targets or numbered(self.shape.outputs)
         return {**found, TARGETS: dump_labels(names)}
 
     def summary(self) -> str:

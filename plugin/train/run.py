@@ -83,6 +83,7 @@ def build_trainer(
     seed_all(plan.loop.seed)
     task = TASKS.get(plan.task)(plan.task_config, world.rank, world.size)
     check_restarts(task, plan.loop)
+    task.check_trainable()
     if world.device.type == "cuda":
         task.keep_on(world.device)
     model = build_model(plan.arch, **model_arguments(plan, task)).to(world.device)

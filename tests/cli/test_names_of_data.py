@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from unittest.mock import ANY
 
 import numpy as np
 import pytest
+import torch
 
 from tsm.plugin.cli.eval import main as evaluate
 from tsm.plugin.cli.preprocess import main as preprocess
 from tsm.plugin.cli.train import main as train
+from tsm.plugin.data import DataDir
 
 SMALL = ["--decoder-hidden-size", "6", "--lr", "0.02", "--cpu", "--log-format", "none"]
 SMALL += ["--no-epoch-checkpoints", "--max-update", "20", "--batch-size", "6"]
@@ -125,6 +128,88 @@ def test_targets(tmp_path):
     assert scores(other, model, tmp_path)["loss"] == pytest.approx(
         scores(data, model, tmp_path)["loss"], rel=1e-6
     )
+
+
+def test_targets_that_are_only_numbered(tmp_path, capsys):
+    """Those of a .npz file have no names, so they are not compared with names."""
+    named = folder(table(tmp_path / "t.csv", ["v", "w", "p", "q"]), *NUMBERS)
+    split = DataDir(named).series("train")
+    rows = split.gather(np.arange(len(split)))
+    path = str(tmp_path / "n.npz")
+    np.savez(path, x=rows.x, y=rows.target, lengths=rows.lengths)
+    numbered = tmp_path / "n"
+    given = ["--trainpref", path, "--validpref", path, "--destdir", str(numbered)]
+    assert preprocess(given) == 0
+    models = {data: run(data, data / "run", "lstm_classifier") for data in (named, numbered)}
+    for data, model in models.items():
+        losses = [scores(other, model, tmp_path)["loss"] for other in models]
+        assert losses[0] == losses[1]
+        other = next(one for one in models if one != data)
+        flags = [*SMALL, "--arch", "lstm_classifier", "--save-dir", str(model.parent)]
+        flags[flags.index("20")] = "25"
+        assert train([str(other), *flags]) == 0
+
+
+def test_classes_and_numbers_are_not_mixed_up(classes, tmp_path, capsys):
+    data, model = classes
+    numbers = folder(table(tmp_path / "t.csv", ["v", "w", "p", "q"]), *NUMBERS)
+    told = f"the targets of {numbers} are numbers; the model's outputs are classes"
+    fails(capsys, evaluate, [numbers, "--path", model, "--cpu"], told)
+    other = run(numbers, tmp_path / "run", "lstm_classifier")
+    told = f"the targets of {data} are classes; the model's outputs are numbers"
+    fails(capsys, evaluate, [data, "--path", other, "--cpu"], told)
+
+
+def test_a_model_without_names_of_its_labels(classes, tmp_path, capsys):
+    """As older versions wrote it: it cannot tell which of its classes a folder with fewer has."""
+    data, model = classes
+    old = torch.load(model, weights_only=True)
+    del old["assets"]["labels.txt"]
+    torch.save(old, tmp_path / "old.pt")
+    assert scores(data, tmp_path / "old.pt", tmp_path) == {
+        **scores(data, model, tmp_path),
+        "by_label": ANY,
+    }
+    path = table(tmp_path / "t.csv", ["v", "w", "kind"], kinds="bc")
+    some = folder(path, "--testpref", str(path), *CLASSES)
+    told = f"{some} has 2 labels; the model has 3, whose names it does not know"
+    flags = ["--path", tmp_path / "old.pt", "--gen-subset", "test", "--cpu"]
+    fails(capsys, evaluate, [some, *flags], told)
+
+
+def test_labels_of_all_splits(tmp_path):
+    """Without a train split the labels are those of the others together."""
+    paths = [
+        str(table(tmp_path / f"{kinds}.csv", ["v", "w", "kind"], kinds=kinds))
+        for kinds in ("c", "ab")
+    ]
+    given = ["--validpref", paths[0], "--testpref", paths[1], "--sequence-column", "id", *CLASSES]
+    assert preprocess([*given, "--destdir", str(tmp_path / "d")]) == 0
+    assert DataDir(tmp_path / "d").meta.labels == ["a", "b", "c"]
+
+
+def test_longer_sequences_than_max_tokens(tmp_path):
+    """--max-tokens is for training, so a folder that is only evaluated may have longer sequences."""
+    data = folder(table(tmp_path / "t.csv", ["v", "w", "kind"]), *CLASSES)
+    model = run(data, tmp_path / "run", "lstm_classifier", "--max-tokens", "5")
+    path = table(tmp_path / "l.csv", ["v", "w", "kind"])
+    names = path.read_text().replace("\ns1,", "\ns0,").replace(",b\n", ",a\n")
+    path.write_text(names)  # a sequence of 9 steps
+    longer = folder(path, "--testpref", str(path), *CLASSES)
+    (most,) = {int(np.diff(s.offsets).max()) for s in [DataDir(longer).series("test")]}
+    assert most == 9
+    assert "loss" in scores(longer, model, tmp_path, "test")
+
+
+def test_a_folder_without_dt_is_told(tmp_path, capsys):
+    """To a model that was trained with time steps, in a column `x` of 0.1."""
+    path = table(tmp_path / "t.csv", ["v", "w", "x", "kind"])
+    model = run(folder(path, "--dt-column", "x", *CLASSES), tmp_path / "run", "plstm_classifier")
+    without = folder(table(tmp_path / "o.csv", ["v", "w", "kind"]), *CLASSES)
+    capsys.readouterr()
+    scores(without, model, tmp_path)
+    told = f"{without} has no dt, so every step lasts 1; {model} was trained with times in 'x'"
+    assert capsys.readouterr().err == f"tsm-eval: warning: {told}\n"
 
 
 def test_texts(tmp_path):

@@ -67,6 +67,7 @@ def test_missing_folder_prints_the_command(tmp_path):
         ({"vocab_size": None}, "without a vocab_size"),
         ({"splits": [1]}, "splits"),
         ({"colour": "red"}, "colour"),
+        ({"labels": ["\ud800", "b"], "num_classes": 2}, "damaged or cut short"),  # half a character
     ],
 )
 def test_bad_meta(folder, fields, message):

@@ -136,12 +136,38 @@ def test_empty_rows_are_passed_over_and_counted(run, tmp_path):
 def test_a_folder_without_valid_is_told_so(run, tmp_path):
     table = write(tmp_path, "t.csv", [("good", "a"), ("bad", "b")] * 4)
     _, out, _ = run("--trainpref", table, "--destdir", tmp_path / "one")
-    assert "note: tsm-train needs the splits train and valid; --split or --validpref" in out
+    assert "note: tsm-train needs a valid split; --split or --validpref" in out
     with pytest.raises(ValueError, match=r"no valid split; .* from --validpref or --split"):
         task = TASKS.get("classification")
-        task(task.Config(data=str(tmp_path / "one"))).model_arguments()
+        task(task.Config(data=str(tmp_path / "one"))).check_trainable()
     _, out, _ = run("--trainpref", table, "--split", "0.5,0.5", "--destdir", tmp_path / "two")
     assert out.splitlines()[-1] == f"next: tsm-train {tmp_path / 'two'} --arch plstm_classifier"
+
+
+def test_a_folder_without_train_holds_every_label(run, tmp_path):
+    good, both = (
+        write(tmp_path, f"{name}.csv", rows)
+        for name, rows in (("g", [("good", "a")] * 4), ("b", [("good", "a"), ("bad", "b")]))
+    )
+    words = tmp_path / "dict.txt"
+    words.write_text("<unk> 0\ngood 1\nbad 1\n")
+    flags = [
+        "--validpref",
+        good,
+        "--testpref",
+        both,
+        "--srcdict",
+        words,
+        "--destdir",
+        tmp_path / "d",
+    ]
+    code, out, _ = run(*flags)
+    assert code == 0 and "unbalanced" not in out
+    next_ = f"next: tsm-eval {tmp_path / 'd'} --path CHECKPOINT --gen-subset valid"
+    assert out.splitlines()[-1] == next_
+    folder = DataDir(tmp_path / "d")
+    assert folder.meta.labels == ["a", "b"]
+    assert items(folder, "test") == [("good", "a"), ("bad", "b")]
 
 
 def test_a_byte_order_mark_and_other_encodings(run, fails, tmp_path):
@@ -296,8 +322,11 @@ def test_a_hugging_face_folder(run, fails, tmp_path, monkeypatch):
     found["train"].append({"text": "none", "label": -1})
     out = ("--destdir", tmp_path / "e")
     fails(run("--hf-dataset", tmp_path / "hf", *out), "hf/train:7: the label ('label') is missing")
-    found["extra"] = found["train"]
-    fails(run("--hf-dataset", tmp_path / "hf", *out), "has the splits train, validation, extra")
+    del found["train"][6]
+    rows = found.pop("train")
+    fails(run("--hf-dataset", tmp_path / "hf", *out), "no train split to make the dictionary from")
+    found["train"] = found["extra"] = rows
+    fails(run("--hf-dataset", tmp_path / "hf", *out), "has the splits validation, train, extra")
     monkeypatch.setitem(sys.modules, "datasets", None)
     fails(run("--hf-dataset", tmp_path / "hf", *out), "pip install datasets")
 

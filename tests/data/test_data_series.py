@@ -169,6 +169,12 @@ FAULTS = {
     CSV.replace("-0.5,2", ",2").replace("2.5,4", "see log,4"): (
         "d.csv:6: a is 'see log'; accepted: a finite number; --value-columns A,B chooses the inputs"
     ),
+    CSV.replace("u,1,0.5", "u,1,see log").replace("-0.5,2", ",2"): (
+        "d.csv:2: a is 'see log'; accepted: a finite number; --value-columns A,B chooses the inputs"
+    ),
+    CSV.replace("-0.5,2", ",2").replace("2.5,4", '"2,5",4'): (
+        "d.csv:6: a is '2,5'; accepted: a finite number without commas, decimals after a point"
+    ),
     CSV.replace("-0.5,2", "inf,2"): "d.csv:3: a is 'inf'; accepted: a finite number",
     CSV.replace(
         "2.5,4", "two,4"

@@ -96,7 +96,10 @@ def labelled_source(
         for split, scan in scans.items()
         if scan.empties
     ]
-    classes = _classes(scans[first], train, least=2 if first == "train" else 1)
+    if first == "train":
+        classes = _classes(scans[first], train)
+    else:
+        classes = in_order({name for scan in scans.values() for name in scan.names})
     ids = {split: _ids(scan, classes, files[split]) for split, scan in scans.items()}
     pieces: dict[str, Pieces]
     if shares is None:
@@ -114,13 +117,15 @@ def labelled_source(
                 )
         ids = {split: every[part] for split, part in parts.items()}
         pieces = {split: partial(train.texts, part) for split, part in parts.items()}
+    if first == "train":
+        notes += balance_note(np.bincount(ids[first]), classes)
     return TextSource(
         train.tokenizer,
         pieces,
         rule,
         None,
         {split: texts.table.name for split, texts in files.items()},
-        notes=[*notes, *balance_note(np.bincount(ids[first]), classes)],
+        notes=notes,
         classes=classes,
         labels=ids,
     )
@@ -145,9 +150,9 @@ def _scan(texts: LabelledTexts, split: str, options: Options) -> Scan:
     return scan
 
 
-def _classes(train: Scan, texts: LabelledTexts, least: int) -> list[str]:
+def _classes(train: Scan, texts: LabelledTexts) -> list[str]:
     """The labels of train, in order."""
-    if len(train.names) < least:
+    if len(train.names) < 2:
         raise ValueError(
             f"{texts.table.name}: every row has the label {next(iter(train.names))!r} "
             f"({texts.label!r}); accepted: two labels or more"

@@ -84,10 +84,12 @@ def build_series(
                 f"{files[split].name} has {other.widths[0]} values, {other.widths[1]} targets and "
                 f"dt: {other.dt}; {first} has {train.widths[0]}, {train.widths[1]} and {train.dt}"
             )
-    labels = in_order(train.names) if train.names else None
+    every = [train] if first == "train" else found.values()
+    names_found = {name for one in every for name in one.names}
+    labels = in_order(names_found) if names_found else None
     for other in found.values():
         for name, where in zip(other.names, other.places, strict=True):
-            if labels is not None and name not in train.names:
+            if name not in names_found:
                 raise ValueError(f"{where}: the label {name!r} is not in the {first} split")
     if labels is not None and len(labels) < 2 and first == "train":
         raise ValueError(f"every label is {labels[0]!r}; accepted: two labels or more")
@@ -117,7 +119,7 @@ def build_series(
         file = files[split if dealt is None else "train"]
         splits[split], counts = _write(file, keep, out / split, shape, labels, options)
         classes.append(counts)
-    notes = [] if labels is None else balance_note(classes[0], labels)
+    notes = [] if labels is None or first != "train" else balance_note(classes[0], labels)
     notes += _both(columns.values, (*columns.targets, columns.label or ""))
     largest = np.maximum(np.abs(train.lowest), np.abs(train.highest))
     notes += _large("inputs saturate the gates", largest, columns.values)

@@ -34,6 +34,10 @@ def build_text(
 ) -> Meta:
     """Writes everything into the folder `out`. A given `vocab` is used unchanged."""
     tokenizer: Tokenizer = source.tokenizer
+    if "train" not in source.splits and vocab is None and (subword is None or not subword.model):
+        raise ValueError(
+            "there is no train split to make the dictionary from; accepted: --srcdict with that of the model"
+        )
     plain = subword is None and vocab is None and not options.threshold and not options.nwords
     options.accept(source.dataset or "the text", source.differences)
     if subword is not None:

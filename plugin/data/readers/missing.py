@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from .table import Record
 
@@ -20,11 +20,13 @@ def refuse_missing(
 
     hint: the end of the message.
     """
+    head: Record | None = None
     first = count = broken = total = 0
     places: list[str] = []
     lacking: set[str] = set()
     for record in rows:
         total += 1
+        head = head or record
         missing = _missing(record, columns)
         if missing:
             first, count, broken = first or record.line, count + len(missing), broken + 1
@@ -33,17 +35,32 @@ def refuse_missing(
             lacking.update(missing)
         elif not broken:
             yield record
-        for column in lacking.difference(missing):  # of texts, some of which are empty
-            if not is_number(text := record.values.get(column, "0")):
-                raise ValueError(
-                    f"{name}:{record.line}: {column} is {text!r}; accepted: a finite number{hint}"
-                )
+        if lacking:
+            _refuse_texts(name, (head, record), lacking, hint)
     if broken:
         shown = ", ".join(places) + ", ..." * (count > len(places))
         raise ValueError(
             f"{name}:{first}: missing numbers: {count:,} in {broken:,} of {total:,} rows ({shown}); accepted: "
             f"a number in every field; fill them in, or leave out these rows{hint}"
         )
+
+
+def _refuse_texts(name: str, rows: Iterable[Record], columns: Collection[str], hint: str) -> None:
+    """Raises ValueError if a column that lacks a number in another row has a text in one of these."""
+    for record in rows:
+        for column in {*columns}.difference(_missing(record, columns)):
+            if not is_number(text := record.values.get(column, "0")):
+                raise ValueError(
+                    f"{name}:{record.line}: {column} is {text!r}; accepted: a finite number"
+                    f"{number_hint(text, hint)}"
+                )
+
+
+def number_hint(text: str, otherwise: str) -> str:
+    """The end of the message about a text that should be a number."""
+    if "," in text and is_number(text.replace(",", "")):
+        return " without commas, decimals after a point"
+    return otherwise
 
 
 def _missing(record: Record, columns: Collection[str]) -> list[str]:

@@ -22,7 +22,7 @@ from ...common.lazy import np
 from ..files import Entry
 from ..npy import read_npy
 from ..roles import ROLE_NAMES
-from .missing import is_number, refuse_missing
+from .missing import number_hint, refuse_missing
 from .table import Record, Table, field
 
 MAX_STEPS = 1 << 24  # in one sequence
@@ -253,13 +253,9 @@ class SeriesTable:
         except ValueError:
             value = math.nan
         if not abs(value) <= MAX_NUMBER:
-            hint = ""
+            hint = number_hint(text, self._choose() if flag == "--value-columns" else "")
             if flag == "--time-column":
                 hint = ", e.g. of seconds; dates are not read"
-            elif "," in text and is_number(text.replace(",", "")):
-                hint = " without commas, decimals after a point"
-            elif flag == "--value-columns":
-                hint = self._choose()
             raise ValueError(
                 f"{self.name}:{record.line}: {column} is {text!r}; accepted: a finite number{hint}"
             )
