@@ -4,9 +4,10 @@ same bytes: there are no dates and no paths."""
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..common.atomic import write_bytes
 from .labels import check_labels
@@ -16,7 +17,10 @@ from .staged_folder import FORMAT, META, recover
 
 VERSION = 1
 TASKS = ("language_modeling", "classification", "images", *SERIES.values())
+SPLITS = ("train", "valid", "test")
 LIMIT = 1 << 24  # bytes
+
+V = TypeVar("V")
 
 
 @dataclass
@@ -92,6 +96,7 @@ class Meta:
         except TypeError as e:
             raise ValueError(f"{path}: {e}") from None
         meta._check(path)
+        meta.splits = by_split(meta.splits)
         return meta
 
     def _check(self, path: Path) -> None:
@@ -117,6 +122,11 @@ class Meta:
             self.vocab_size is None or not isinstance(self.tokenizer, dict)
         ):
             raise ValueError(f"{path}: task {self.task} without a vocab_size or a tokenizer")
+
+
+def by_split(found: Mapping[str, V]) -> dict[str, V]:
+    """split -> value, with train first, then valid and test."""
+    return {split: found[split] for split in sorted(found, key=(*SPLITS, *found).index)}
 
 
 def _is_name(name: Any) -> bool:

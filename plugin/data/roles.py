@@ -3,7 +3,8 @@
     sequence NAME | dt NAME | time NAME          NAME is escaped as in dict.txt
 
 A data folder stores them in meta.json, a checkpoint contains this file, and a .tsm file has the tensor
-text.roles. tsm-predict reads a table's columns of these names in the same way.
+text.roles. tsm-predict reads a table's columns of these names in the same way. The array dt of a .npz file
+counts as a column.
 """
 
 from __future__ import annotations

@@ -40,6 +40,7 @@ def run_projected(
     state: Mapping[str, Tensor] | None,
     dt: Tensor | None,
     lengths: Tensor | None,
+    finite_padding: bool,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """(y [B,T,P], states) with h [B,P]. numbers.weight_h: U [G*H,P]."""
     weight_x, _, weight_h = numbers[:3]
@@ -51,7 +52,7 @@ def run_projected(
             x = torch.cat([x, nn.functional.pad(first, (0, 0, 0, x.shape[1] - 1))], 2)
             numbers = numbers._replace(weight_x=torch.cat([weight_x, weight_h], 1))
         inner = {**state, "h": over_time.zeros(x.shape[0], weight_x)["h"]}
-    y, last = over_time.run(x, numbers, inner, dt, lengths)
+    y, last = over_time.run(x, numbers, inner, dt, lengths, finite_padding)
     h = nn.functional.linear(last["h"].to(y.dtype), projection.to(y.dtype))
     if state is not None and (lengths is not None or not x.shape[1]):
         moved = x.shape[1] > 0 if lengths is None else (lengths > 0)[:, None]

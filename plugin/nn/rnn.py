@@ -205,9 +205,10 @@ class RNN(nn.Module):
         raw = [own(name) for name in self.over_time.raw_names]
         others = {name: own(name) for name in self._others}
         numbers = Numbers(weight_x, bias, weight_h, raw, others)
+        given = x, numbers, state, dt, lengths, finite_padding
         if self.proj_size:
-            return run_projected(self.over_time, own("weight_hr"), x, numbers, state, dt, lengths)
-        return self.over_time.run(x, numbers, state, dt, lengths, finite_padding)
+            return run_projected(self.over_time, own("weight_hr"), *given)
+        return self.over_time.run(*given)
 
     def _times(
         self, dt: Any, batch: Batch, turned: Reversal

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..common.lazy import np
-from ..data.labels import numbered, places
+from ..data.labels import differ, places
 from ..data.meta import Meta
 from ..data.ranges import FarOutside, Ranges, note
 from ..data.series import Rows, Shape
@@ -42,14 +42,14 @@ class Arrangement:
         found = cls(names=model.inputs or shape.columns)
         if model.ranges is not None and len(model.ranges.pairs) == shape.width:
             found.ranges = model.ranges
-        if model.inputs and shape.columns and [*model.inputs] != shape.columns:
+        if differ(model.inputs, shape.columns):
             lacks = f"{data} lacks inputs of the model"
-            found.inputs = places(model.inputs, shape.columns, lacks)
+            found.inputs = places(model.inputs or (), shape.columns, lacks)
             found.ranges = model.ranges
         found.labels = numbers_of_labels(data, meta.labels, model)
-        targets = named(model.targets)
-        if targets and shape.targets and targets != shape.targets:
-            found.targets = places(targets, shape.targets, f"{data} lacks targets of the model")
+        if differ(model.targets, shape.targets):
+            lacks = f"{data} lacks targets of the model"
+            found.targets = places(model.targets or (), shape.targets, lacks)
         return found
 
     def __call__(self, rows: Rows, where: str) -> Rows:
@@ -77,9 +77,3 @@ def numbers_of_labels(data: str, labels: Sequence[str] | None, model: Names) -> 
     if not labels or not model.labels or [*labels] == [*model.labels]:
         return None
     return np.array(places(labels, model.labels, f"the model lacks labels of {data}"))
-
-
-def named(targets: Sequence[str] | None) -> list[str] | None:
-    """The names of targets; None if they are only numbered, as those of a .npz file."""
-    given = [*(targets or ())]
-    return None if given == numbered(len(given)) else given

@@ -71,8 +71,6 @@ class ClassificationTask(TextTask):
         self._opened: dict[str, ClassificationBatches] = {}
         # The model's number of each label, if it has others.
         self._numbers: np.ndarray | None = None
-        if "train" in self.folder.meta.splits:
-            self._batches("train")
 
     def _batches(self, split: str) -> ClassificationBatches:
         """The batches of a split, opened once. train has a new order in every epoch, the others a fixed one."""
@@ -106,6 +104,7 @@ class ClassificationTask(TextTask):
 
     def check_trainable(self) -> None:
         check_splits(self.config.data, self.folder.meta.splits)
+        self._batches("train")
 
     def model_arguments(self) -> dict[str, Any]:
         import torch

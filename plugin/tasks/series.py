@@ -70,8 +70,6 @@ class SeriesTask(FixedTask):
         first = next(iter(self.splits.values()))  # train, or one that is only evaluated
         self.shape = first.shape
         self.lengths = np.diff(first.offsets)
-        if "train" in self.splits:
-            check_max_tokens(config.max_tokens, int(self.lengths.max()), "sequence")
         self._arrangement = Arrangement()
         # Of the current epoch, and of the first, to count batches.
         self._parts = lru_cache(maxsize=2)(self._cut)
@@ -80,6 +78,7 @@ class SeriesTask(FixedTask):
 
     def check_trainable(self) -> None:
         check_splits(self.config.data, self.splits)
+        check_max_tokens(self.config.max_tokens, int(self.lengths.max()), "sequence")
 
     def model_arguments(self) -> dict[str, Any]:
         return {"input_size": self.shape.width, "num_classes": self.shape.outputs}

@@ -28,7 +28,7 @@ from torch import nn
 from ..common.atomic import NotDurable, atomic_file
 from ..common.file_kinds import CHECKPOINT, wrong_kind
 from ..config import check_types
-from ..data.labels import COLUMNS, LABELS, TARGETS, dump_labels, numbered
+from ..data.labels import COLUMNS, LABELS, TARGETS, differ
 from .checkpoint_check import check_config, check_plain, check_tensor, named, refuse
 
 FORMAT = "tsm-checkpoint"
@@ -228,16 +228,16 @@ def renamed(checkpoint: dict[str, Any], here: Mapping[str, bytes]) -> list[str]:
         there = assets.get(file) if isinstance(assets, dict) else None
         if not isinstance(there, torch.Tensor) or file not in here:
             continue
-        old, new = there.numpy().tobytes(), here[file]
-        if old != new and not (file == TARGETS and (_numbered(old) or _numbered(new))):
+        old, new = (_names(data) for data in (there.numpy().tobytes(), here[file]))
+        if differ(old, new) if file == TARGETS else old != new:
             found.append(f"{what} {_in_one_line(old)} (here {_in_one_line(new)})")
     return found
 
 
-def _numbered(names: bytes) -> bool:
-    return names == dump_labels(numbered(names.count(b"\n")))
+def _names(data: bytes) -> list[str]:
+    return data.decode(errors="replace").split("\n")[:-1]
 
 
-def _in_one_line(names: bytes) -> str:
-    text = ", ".join(names.decode(errors="replace").split("\n")[:-1])
+def _in_one_line(names: list[str]) -> str:
+    text = ", ".join(names)
     return text if len(text) < 100 else f"{text[:97]}..."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from unittest.mock import ANY
 
 import numpy as np
@@ -150,6 +151,38 @@ def test_targets_that_are_only_numbered(tmp_path, capsys):
         assert train([str(other), *flags]) == 0
 
 
+@pytest.mark.parametrize("names", [("y0", "y1"), ("7", "8")])
+def test_numbers_as_names(names, tmp_path, capsys):
+    """They may stand for no names, but not if the model's are all there."""
+    text = table(tmp_path / "t.csv", ["v", "w", "p", "q"]).read_text()
+    (tmp_path / "n.csv").write_text(text.replace("p,q", ",".join(names), 1))
+    chosen = ["--value-columns", "v,w", "--target-columns"]
+    data = folder(tmp_path / "n.csv", *chosen, ",".join(names))
+    model = run(data, tmp_path / "run", "lstm_classifier")
+    expected = pytest.approx(scores(data, model, tmp_path)["loss"], rel=1e-6)
+    more = text.replace("p,q", ",".join(names), 1).replace("id,v", "id,x,v", 1)
+    (tmp_path / "o.csv").write_text(re.sub(r"(?m)^(s\d+),", r"\1,0.5,", more))
+    for listed in (names[::-1], ("x", *names)):
+        other = tmp_path / "o.csv"
+        assert scores(folder(other, *chosen, ",".join(listed)), model, tmp_path)["loss"] == expected
+        (tmp_path / "o").rename(tmp_path / f"o-{len(listed)}")
+    turned = [tmp_path / "o-2", *SMALL, "--arch", "lstm_classifier", "--save-dir", model.parent]
+    fails(capsys, train, turned, f"targets {names[0]}, {names[1]} (here {names[1]}, {names[0]})")
+
+
+def test_columns_of_a_table_without_a_header(classes, tmp_path):
+    """They are found by position if they are not all there by number."""
+    data, model = classes
+    rows = table(tmp_path / "t.csv", ["kind", "v", "w"]).read_text().split("\n", 1)[1]
+    (tmp_path / "t.csv").write_text(rows)
+    flags = ["--no-header", "--label-column", "2"]
+    given = ["--trainpref", tmp_path / "t.csv", "--validpref", tmp_path / "t.csv", *flags]
+    given += ["--sequence-column", "1", "--destdir", tmp_path / "t"]
+    assert preprocess([*map(str, given)]) == 0
+    assert DataDir(tmp_path / "t").meta.series["columns"] == ["3", "4"]
+    assert scores(tmp_path / "t", model, tmp_path) == scores(data, model, tmp_path)
+
+
 def test_classes_and_numbers_are_not_mixed_up(classes, tmp_path, capsys):
     data, model = classes
     numbers = folder(table(tmp_path / "t.csv", ["v", "w", "p", "q"]), *NUMBERS)
@@ -210,6 +243,22 @@ def test_a_folder_without_dt_is_told(tmp_path, capsys):
     scores(without, model, tmp_path)
     told = f"{without} has no dt, so every step lasts 1; {model} was trained with times in 'x'"
     assert capsys.readouterr().err == f"tsm-eval: warning: {told}\n"
+
+
+def test_arrays_without_dt_are_told(tmp_path, capsys):
+    path, x = str(tmp_path / "n.npz"), np.random.default_rng(1).normal(size=(6, 4, 2))
+    folders = []
+    for more in ({"dt": np.full((6, 4), 0.5)}, {}):
+        np.savez(path, x=x, y=np.arange(6) % 2, **more)
+        folders.append(str(tmp_path / f"d{len(folders)}"))
+        given = ["--trainpref", path, "--validpref", path, "--destdir", folders[-1]]
+        assert preprocess(given) == 0
+    model = run(folders[0], tmp_path / "run", "plstm_classifier")
+    capsys.readouterr()
+    scores(folders[0], model, tmp_path)
+    assert not capsys.readouterr().err
+    scores(folders[1], model, tmp_path)
+    assert f"{folders[1]} has no dt, so every step lasts 1; " in capsys.readouterr().err
 
 
 def test_texts(tmp_path):

@@ -325,7 +325,12 @@ def test_a_hugging_face_folder(run, fails, tmp_path, monkeypatch):
     del found["train"][6]
     rows = found.pop("train")
     fails(run("--hf-dataset", tmp_path / "hf", *out), "no train split to make the dictionary from")
-    found["train"] = found["extra"] = rows
+    found["train"] = rows  # after the other split
+    monkeypatch.setattr(FakeDataset, "names", ("neg", "pos", "odd"))
+    found["validation"] = FakeDataset([{"text": "so so", "label": 2}])
+    told = "hf/validation:1: the label 'odd' is not in the training split; accepted: 'neg', 'pos'"
+    fails(run("--hf-dataset", tmp_path / "hf", *out), told)
+    found["extra"] = rows
     fails(run("--hf-dataset", tmp_path / "hf", *out), "has the splits validation, train, extra")
     monkeypatch.setitem(sys.modules, "datasets", None)
     fails(run("--hf-dataset", tmp_path / "hf", *out), "pip install datasets")

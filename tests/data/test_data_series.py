@@ -172,6 +172,12 @@ FAULTS = {
     CSV.replace("u,1,0.5", "u,1,see log").replace("-0.5,2", ",2"): (
         "d.csv:2: a is 'see log'; accepted: a finite number; --value-columns A,B chooses the inputs"
     ),
+    CSV.replace("u,1,", "u,see log,").replace("v,0.5", "v,"): (
+        "d.csv:2: gap is 'see log'; accepted: a finite number\n"
+    ),
+    CSV.replace("v,0.5", "v,"): (
+        "(gap in line 7); accepted: a number in every field; fill them in, or leave out these rows\n"
+    ),
     CSV.replace("-0.5,2", ",2").replace("2.5,4", '"2,5",4'): (
         "d.csv:6: a is '2,5'; accepted: a finite number without commas, decimals after a point"
     ),
@@ -438,4 +444,32 @@ def test_batches_by_steps(run, tmp_path, most):
     with pytest.raises(
         ValueError, match="max_tokens is 4; accepted: 5 or more, so that a whole sequence fits"
     ):
-        task_on(tmp_path / "d", "series", max_tokens=4)
+        task_on(tmp_path / "d", "series", max_tokens=4).check_trainable()
+
+
+@pytest.mark.parametrize("kind", ["series", "classification"])
+def test_batches_by_steps_are_those_of_train(run, tmp_path, kind):
+    """The other splits, longer or shorter, may hold more steps than --max-tokens."""
+    lengths = {"train": [2, 3, 2, 3], "valid": [1], "test": [9] * 6}
+    flags = ["--destdir", tmp_path / "d"]
+    for split, many in lengths.items():
+        names = [f"{split}{i}" for i in range(len(many))]
+        if kind == "series":
+            head, flags[2:] = "id,v,k", ["--sequence-column", "id", "--label-column", "k"]
+            rows = [f"{name},0,{i % 2}" for i, name in enumerate(names) for _ in range(many[i])]
+        else:
+            head = "text,label"
+            rows = [f"{'a ' * length},{i % 2}" for i, length in enumerate(many)]
+        (tmp_path / f"{split}.csv").write_text("\n".join([head, *rows]) + "\n")
+    files = [word for split in lengths for word in (f"--{split}pref", tmp_path / f"{split}.csv")]
+    assert run(*files, *flags)[0] == 0
+    assert [*DataDir(tmp_path / "d").meta.splits] == ["train", "valid", "test"]
+    task = task_on(tmp_path / "d", kind, max_tokens=6)
+    task.check_trainable()
+    sizes = [tuple(batch.x.shape[:2]) for batch in task.train_batches(1)]
+    assert sorted(sizes) == [(2, 2), (2, 3)] and task.batches_per_epoch(1) == 2
+    assert sum(len(batch.x) for batch in task.eval_batches("test")) == 6
+    too_few = task_on(tmp_path / "d", kind, max_tokens=2)
+    assert sum(len(batch.x) for batch in too_few.eval_batches("test")) == 6
+    with pytest.raises(ValueError, match="max_tokens is 2; accepted: 3 or more"):
+        too_few.check_trainable()

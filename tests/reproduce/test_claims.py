@@ -125,6 +125,10 @@ def test_one_seed_counts_where_a_rule_says_so(store):
 def test_limits_are_for_every_seed(store):
     rule = Between(HOME, A, low=0.85)
     assert rule(store) == Judged(OPEN, A, "not run")
+    claim = Claim("text", "PL 1", (rule,))
+    assert claim.verdict(store).name == NOT_RUN
+    put(store, A, 0.85, metrics={})
+    assert claim.verdict(store)[::2] == (OPEN, "0 seeds")
     put(store, A, 0.85, 0.86)
     assert rule(store) == Judged(OPEN, f"{A}: 85.00, 86.00", "test accuracy, %, 2 seeds")
     put(store, A, 0.85, 0.86, 0.87)

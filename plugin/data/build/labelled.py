@@ -12,8 +12,9 @@ from functools import partial
 from itertools import compress
 
 from ...common.lazy import np
-from ..datasets.common import SPLITS, Pieces, TextSource
+from ..datasets.common import Pieces, TextSource
 from ..labels import MAX_LABELS
+from ..meta import SPLITS
 from ..readers.table import Table
 from ..readers.table import field as value_of
 from ..tokenizers import Tokenizer

@@ -13,8 +13,7 @@ from typing import Any
 
 from ...common.atomic import atomic_file
 from ...common.lazy import np
-from ..datasets.common import SPLITS
-from ..meta import Meta
+from ..meta import SPLITS, Meta
 from ..readers.numbers import Columns, Series, SeriesFile
 from ..series import F32, I32, I64, TASKS, Shape
 from .labelled import balance_note, in_order
@@ -104,7 +103,7 @@ def build_series(
         targets=list(columns.targets),
         shortest_dt=float(min(f.shortest for f in found.values())) if train.dt else 1.0,
         ranges=np.stack([train.lowest, train.highest], 1).astype(float).tolist(),
-        roles=columns.roles,
+        roles=columns.roles or ({"dt": "dt"} if train.dt else {}),  # an array of a .npz file
     )
     dealt = None if shares is None else deal(np.array(train.firsts), shares, options.seed)
     names = tuple(files) if shares is None else SPLITS[: len(shares)]

@@ -14,7 +14,8 @@ from itertools import accumulate, islice
 
 from ...common.lazy import np
 from ...common.rng import permutation
-from ..datasets.common import SPLITS, Pieces, TextSource
+from ..datasets.common import Pieces, TextSource
+from ..meta import SPLITS
 from .pipeline import Progress, open_bar
 
 Shares = tuple[float, ...]

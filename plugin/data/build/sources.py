@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..datasets.common import SPLITS, TextSource, file_pieces
+from ..datasets.common import TextSource, file_pieces
 from ..datasets.markov import ptb_markov
 from ..datasets.ptb import ptb, ptb_char, ptb_char_27, ptb_char_raw
 from ..datasets.text8 import text8
 from ..datasets.wikitext2 import wikitext2
 from ..files import UTF8, Encoding, Entry
+from ..meta import SPLITS
 from ..tokenizers import Tokenizer
 from .images import IMAGE_DATASETS
 

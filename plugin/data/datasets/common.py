@@ -10,7 +10,6 @@ from ..files import UTF8, Encoding, Entry, read_blocks, read_lines
 from ..meta import SplitStats
 from ..tokenizers import Tokenizer
 
-SPLITS = ("train", "valid", "test")
 Pieces = Callable[[], Iterable[str]]  # a new iterator for each call, since train is read twice
 
 

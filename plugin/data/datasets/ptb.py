@@ -18,8 +18,9 @@ from itertools import islice
 from pathlib import Path
 
 from ..files import Entry, read_lines, require
+from ..meta import SPLITS
 from ..tokenizers import CharTokenizer, PtbCharTokenizer, WordTokenizer
-from .common import SPLITS, Pieces, TextSource, file_pieces
+from .common import Pieces, TextSource, file_pieces
 
 WORDS = {
     "train": {"lines": 42_068, "words": 929_589},

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..files import Entry, require
+from ..meta import SPLITS
 from ..tokenizers import CharTokenizer
-from .common import SPLITS, Pieces, TextSource
+from .common import Pieces, TextSource
 
 NAMES = ("text8", "text8.txt", "text8.first52M")
 CUTS = {

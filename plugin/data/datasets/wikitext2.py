@@ -6,8 +6,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..files import find, require
+from ..meta import SPLITS
 from ..tokenizers import WordTokenizer
-from .common import SPLITS, TextSource, file_pieces
+from .common import TextSource, file_pieces
 
 WORDS = {
     "train": {"lines": 36_718, "words": 2_088_628},

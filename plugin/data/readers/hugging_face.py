@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..meta import by_split
 from .table import Record, Table, record_of
 
 SPLITS = {"train": "train", "validation": "valid", "valid": "valid", "dev": "valid", "test": "test"}
@@ -61,4 +62,4 @@ def open_datasets(folder: Path) -> dict[str, Table]:
                 "train, validation (or valid, dev), test"
             )
         tables[split] = DatasetTable(f"{folder.name}/{name}", rows)
-    return tables
+    return by_split(tables)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from .table import Record
 
@@ -12,13 +12,17 @@ MISSING = {"", "nan", "-nan", "na", "n/a", "#n/a", "<na>", "null", "none"}
 SHOWN = 5  # places in the message
 
 
-def refuse_missing(
-    name: str, rows: Iterator[Record], columns: Collection[str], hint: str
-) -> Iterator[Record]:
-    """The rows of the table `name`. After one with a missing number, the rest is only searched for more; a row
-    that the table cannot read is an error before this one, and so is a text in such a column.
+Hint = Callable[[str, str], str]
+"""(column, text that is no number, "" if there is none) -> the end of the message."""
 
-    hint: the end of the message.
+
+def refuse_missing(
+    name: str, rows: Iterator[Record], columns: Collection[str], hint: Hint
+) -> Iterator[Record]:
+    """The rows of the table `name`. After one with a missing number, the rest is only searched for more.
+
+    Errors before that of the missing numbers: a row that the table cannot read; a text in such a column, in the
+    first row or after the missing number.
     """
     head: Record | None = None
     first = count = broken = total = 0
@@ -32,35 +36,28 @@ def refuse_missing(
             first, count, broken = first or record.line, count + len(missing), broken + 1
             more = [f"{column} in line {record.line}" for column in missing]
             places += more[: SHOWN - len(places)]
+            if new := {*missing} - lacking:
+                _refuse_texts(name, head, new.difference(_missing(head, new)), hint)
             lacking.update(missing)
         elif not broken:
             yield record
-        if lacking:
-            _refuse_texts(name, (head, record), lacking, hint)
+        _refuse_texts(name, record, lacking.difference(missing), hint)
     if broken:
         shown = ", ".join(places) + ", ..." * (count > len(places))
+        hints = sorted(filter(None, (hint(column, "") for column in lacking)))
         raise ValueError(
             f"{name}:{first}: missing numbers: {count:,} in {broken:,} of {total:,} rows ({shown}); accepted: "
-            f"a number in every field; fill them in, or leave out these rows{hint}"
+            f"a number in every field; fill them in, or leave out these rows{''.join(hints[:1])}"
         )
 
 
-def _refuse_texts(name: str, rows: Iterable[Record], columns: Collection[str], hint: str) -> None:
-    """Raises ValueError if a column that lacks a number in another row has a text in one of these."""
-    for record in rows:
-        for column in {*columns}.difference(_missing(record, columns)):
-            if not is_number(text := record.values.get(column, "0")):
-                raise ValueError(
-                    f"{name}:{record.line}: {column} is {text!r}; accepted: a finite number"
-                    f"{number_hint(text, hint)}"
-                )
-
-
-def number_hint(text: str, otherwise: str) -> str:
-    """The end of the message about a text that should be a number."""
-    if "," in text and is_number(text.replace(",", "")):
-        return " without commas, decimals after a point"
-    return otherwise
+def _refuse_texts(name: str, record: Record, columns: Collection[str], hint: Hint) -> None:
+    """Raises ValueError if a column that lacks a number in another row has a text in this one."""
+    for column in columns:
+        if not is_number(text := record.values.get(column, "0")):
+            raise ValueError(
+                f"{name}:{record.line}: {column} is {text!r}; accepted: a finite number{hint(column, text)}"
+            )
 
 
 def _missing(record: Record, columns: Collection[str]) -> list[str]:

@@ -22,7 +22,7 @@ from ...common.lazy import np
 from ..files import Entry
 from ..npy import read_npy
 from ..roles import ROLE_NAMES
-from .missing import number_hint, refuse_missing
+from .missing import is_number, refuse_missing
 from .table import Record, Table, field
 
 MAX_STEPS = 1 << 24  # in one sequence
@@ -102,7 +102,7 @@ class SeriesTable:
             rows = self._told(rows, {*values, *self._apart()})
         elif column is None:
             self._warn_of_one_sequence(first, values)
-        rows = refuse_missing(self.name, rows, self._of_numbers(values), self._choose())
+        rows = refuse_missing(self.name, rows, self._of_numbers(values), self._hint)
 
         def key(record: Record) -> str:
             if column is None:
@@ -170,9 +170,14 @@ class SeriesTable:
         found = dict.fromkeys((*values, *c.targets, c.time if c.dt is None else c.dt))
         return [column for column in found if column is not None]
 
-    def _choose(self) -> str:
-        """What to add to a message about a column of values."""
-        return "" if self.columns.chosen else "; --value-columns A,B chooses the inputs"
+    def _hint(self, column: str, text: str) -> str:
+        """The end of the message about a column of numbers in which a field is missing ("") or not a number."""
+        if text and column == self.columns.time:
+            return ", e.g. of seconds; dates are not read"
+        if "," in text and is_number(text.replace(",", "")):
+            return " without commas, decimals after a point"
+        of_inputs = not self.columns.chosen and column not in self._apart()
+        return "; --value-columns A,B chooses the inputs" * of_inputs
 
     def _values(self, first: Record) -> tuple[str, ...]:
         c, apart = self.columns, self._apart()
@@ -253,11 +258,9 @@ class SeriesTable:
         except ValueError:
             value = math.nan
         if not abs(value) <= MAX_NUMBER:
-            hint = number_hint(text, self._choose() if flag == "--value-columns" else "")
-            if flag == "--time-column":
-                hint = ", e.g. of seconds; dates are not read"
             raise ValueError(
-                f"{self.name}:{record.line}: {column} is {text!r}; accepted: a finite number{hint}"
+                f"{self.name}:{record.line}: {column} is {text!r}; accepted: a finite number"
+                f"{self._hint(column, text)}"
             )
         return value
 

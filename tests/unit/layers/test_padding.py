@@ -45,7 +45,7 @@ def test_every_cell(cell, value):
 
 
 def test_without_gradients(cell):
-    """Then the padding is not overwritten with 0, but it still reaches neither y nor the states."""
+    """The padding reaches neither y nor the states."""
     for backend in backends(cell, torch.float32):
         layer = Recurrent(cell.name, I, H, backend=backend)
         found = []
