@@ -146,7 +146,7 @@ def _columns(
     found = {role: name for role, name in known.items() if name in there}
     for what, roles in (
         ("is read as in training", found),
-        ("lacks columns of the training data", {r: n for r, n in known.items() if r not in found}),
+        ("lacks what the training data had", {r: n for r, n in known.items() if r not in found}),
     ):
         if roles and there:
             shown = " ".join(f"--{role}-column {name!r}" for role, name in roles.items())

@@ -40,18 +40,13 @@ def numbered(count: int) -> list[str]:
     return [f"y{i}" for i in range(count)]
 
 
-def differ(names: Sequence[str] | None, others: Sequence[str] | None) -> bool:
-    """Whether the names of a model's inputs or targets are others, or in another order, than those of a folder.
-
-    Numbers stand for no names (y0, y1, ... of a .npz file, columns of a table without a header), unless all of
-    the model's are among the others.
-    """
+def other_targets(names: Sequence[str] | None, others: Sequence[str] | None) -> bool:
+    """Whether a model's targets are others, or in another order, than those of a folder. y0, y1, ... may stand
+    for no names, so they fit as many others, unless one is in both."""
     if not names or not others or [*names] == [*others]:
         return False
-    plain = any(
-        [*some] == numbered(len(some)) or all(map(str.isdecimal, some)) for some in (names, others)
-    )
-    return not plain or {*names} <= {*others}
+    unnamed = numbered(len(names)) in ([*names], [*others])
+    return not unnamed or len(names) != len(others) or bool({*names} & {*others})
 
 
 def places(wanted: Sequence[str], there: Sequence[str], lacks: str) -> list[int]:

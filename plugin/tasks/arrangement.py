@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..common.lazy import np
-from ..data.labels import differ, places
+from ..data.labels import other_targets, places
 from ..data.meta import Meta
 from ..data.ranges import FarOutside, Ranges, note
 from ..data.series import Rows, Shape
@@ -42,12 +42,12 @@ class Arrangement:
         found = cls(names=model.inputs or shape.columns)
         if model.ranges is not None and len(model.ranges.pairs) == shape.width:
             found.ranges = model.ranges
-        if differ(model.inputs, shape.columns):
+        if model.inputs and shape.columns and [*model.inputs] != shape.columns:
             lacks = f"{data} lacks inputs of the model"
-            found.inputs = places(model.inputs or (), shape.columns, lacks)
+            found.inputs = places(model.inputs, shape.columns, lacks)
             found.ranges = model.ranges
         found.labels = numbers_of_labels(data, meta.labels, model)
-        if differ(model.targets, shape.targets):
+        if other_targets(model.targets, shape.targets):
             lacks = f"{data} lacks targets of the model"
             found.targets = places(model.targets or (), shape.targets, lacks)
         return found

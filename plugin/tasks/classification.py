@@ -104,7 +104,6 @@ class ClassificationTask(TextTask):
 
     def check_trainable(self) -> None:
         check_splits(self.config.data, self.folder.meta.splits)
-        self._batches("train")
 
     def model_arguments(self) -> dict[str, Any]:
         import torch

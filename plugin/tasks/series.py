@@ -69,7 +69,6 @@ class SeriesTask(FixedTask):
         self.splits = {split: folder.series(split) for split in self.meta.splits}
         first = next(iter(self.splits.values()))  # train, or one that is only evaluated
         self.shape = first.shape
-        self.lengths = np.diff(first.offsets)
         self._arrangement = Arrangement()
         # Of the current epoch, and of the first, to count batches.
         self._parts = lru_cache(maxsize=2)(self._cut)
@@ -78,7 +77,6 @@ class SeriesTask(FixedTask):
 
     def check_trainable(self) -> None:
         check_splits(self.config.data, self.splits)
-        check_max_tokens(self.config.max_tokens, int(self.lengths.max()), "sequence")
 
     def model_arguments(self) -> dict[str, Any]:
         return {"input_size": self.shape.width, "num_classes": self.shape.outputs}
@@ -106,7 +104,9 @@ class SeriesTask(FixedTask):
 
     def _cut(self, epoch: int) -> list[np.ndarray]:
         """The batches of an epoch, cut by --max-tokens, in random order."""
-        parts = cut_by_tokens(self._order(epoch), self.lengths, self.config.max_tokens)
+        lengths, most = np.diff(self.splits["train"].offsets), self.config.max_tokens
+        check_max_tokens(most, int(lengths.max()), "sequence")
+        parts = cut_by_tokens(self._order(epoch), lengths, most)
         mixed = permutation(len(parts), self.config.seed, f"{self.name}-batch-order", epoch)
         return [parts[i] for i in mixed]
 

@@ -28,7 +28,7 @@ from torch import nn
 from ..common.atomic import NotDurable, atomic_file
 from ..common.file_kinds import CHECKPOINT, wrong_kind
 from ..config import check_types
-from ..data.labels import COLUMNS, LABELS, TARGETS, differ
+from ..data.labels import COLUMNS, LABELS, TARGETS, other_targets
 from .checkpoint_check import check_config, check_plain, check_tensor, named, refuse
 
 FORMAT = "tsm-checkpoint"
@@ -222,14 +222,14 @@ def check_dictionary(checkpoint: dict[str, Any], here: str | None, path: str | P
 
 def renamed(checkpoint: dict[str, Any], here: Mapping[str, bytes]) -> list[str]:
     """The names that the checkpoint's data and a task have for inputs, labels and targets, where they differ.
-    here: the task's files; names that either does not have are not compared, nor targets that are numbered."""
+    here: the task's files; names that either does not have are not compared."""
     found, assets = [], checkpoint.get("assets")
     for what, file in (("inputs", COLUMNS), ("labels", LABELS), ("targets", TARGETS)):
         there = assets.get(file) if isinstance(assets, dict) else None
         if not isinstance(there, torch.Tensor) or file not in here:
             continue
         old, new = (_names(data) for data in (there.numpy().tobytes(), here[file]))
-        if differ(old, new) if file == TARGETS else old != new:
+        if other_targets(old, new) if file == TARGETS else old != new:
             found.append(f"{what} {_in_one_line(old)} (here {_in_one_line(new)})")
     return found
 

@@ -58,7 +58,7 @@ def test_wrong_dictionary(run_eval, fails, tmp_path, word, reviews):
 
 
 def test_unknown_split(run_eval, fails, word, reviews, tagger):
-    fails(run_eval("--path", word.path, "--gen-subset", "tset"), "'tset'", "test, train, valid")
+    fails(run_eval("--path", word.path, "--gen-subset", "tset"), "'tset'", "train, valid, test")
     fails(run_eval("--path", reviews.path, "--gen-subset", "tset"), "'tset'", "valid, test")
     fails(run_eval("--path", tagger, "--gen-subset", "tset"), "'tset'", "valid, test")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from unittest.mock import ANY
 
 import numpy as np
@@ -151,36 +150,26 @@ def test_targets_that_are_only_numbered(tmp_path, capsys):
         assert train([str(other), *flags]) == 0
 
 
-@pytest.mark.parametrize("names", [("y0", "y1"), ("7", "8")])
-def test_numbers_as_names(names, tmp_path, capsys):
-    """They may stand for no names, but not if the model's are all there."""
-    text = table(tmp_path / "t.csv", ["v", "w", "p", "q"]).read_text()
-    (tmp_path / "n.csv").write_text(text.replace("p,q", ",".join(names), 1))
-    chosen = ["--value-columns", "v,w", "--target-columns"]
-    data = folder(tmp_path / "n.csv", *chosen, ",".join(names))
-    model = run(data, tmp_path / "run", "lstm_classifier")
-    expected = pytest.approx(scores(data, model, tmp_path)["loss"], rel=1e-6)
-    more = text.replace("p,q", ",".join(names), 1).replace("id,v", "id,x,v", 1)
-    (tmp_path / "o.csv").write_text(re.sub(r"(?m)^(s\d+),", r"\1,0.5,", more))
-    for listed in (names[::-1], ("x", *names)):
-        other = tmp_path / "o.csv"
-        assert scores(folder(other, *chosen, ",".join(listed)), model, tmp_path)["loss"] == expected
-        (tmp_path / "o").rename(tmp_path / f"o-{len(listed)}")
-    turned = [tmp_path / "o-2", *SMALL, "--arch", "lstm_classifier", "--save-dir", model.parent]
-    fails(capsys, train, turned, f"targets {names[0]}, {names[1]} (here {names[1]}, {names[0]})")
+def test_targets_that_are_called_y0_and_y1(tmp_path, capsys):
+    """They may stand for no names, but not if one of them is in both."""
 
+    def data(name, *targets):
+        text = table(tmp_path / f"{name}.csv", ["v", "w", "p", "q", "x"]).read_text()
+        (tmp_path / f"{name}.csv").write_text(text.replace("p,q", "y0,y1", 1))
+        flags = ["--value-columns", "v,w", "--target-columns", ",".join(targets)]
+        return folder(tmp_path / f"{name}.csv", *flags)
 
-def test_columns_of_a_table_without_a_header(classes, tmp_path):
-    """They are found by position if they are not all there by number."""
-    data, model = classes
-    rows = table(tmp_path / "t.csv", ["kind", "v", "w"]).read_text().split("\n", 1)[1]
-    (tmp_path / "t.csv").write_text(rows)
-    flags = ["--no-header", "--label-column", "2"]
-    given = ["--trainpref", tmp_path / "t.csv", "--validpref", tmp_path / "t.csv", *flags]
-    given += ["--sequence-column", "1", "--destdir", tmp_path / "t"]
-    assert preprocess([*map(str, given)]) == 0
-    assert DataDir(tmp_path / "t").meta.series["columns"] == ["3", "4"]
-    assert scores(tmp_path / "t", model, tmp_path) == scores(data, model, tmp_path)
+    model = run(data("t", "y0", "y1"), tmp_path / "run", "lstm_classifier")
+    expected = pytest.approx(scores(tmp_path / "t", model, tmp_path)["loss"], rel=1e-6)
+    for targets in (("y1", "y0"), ("x", "y0", "y1")):
+        other = data(f"o{len(targets)}", *targets)
+        assert scores(other, model, tmp_path)["loss"] == expected
+    told = "lacks targets of the model: y1; there are y0, x"
+    fails(capsys, evaluate, [data("x", "y0", "x"), "--path", model, "--cpu"], told)
+    told = "lacks targets of the model: y0, y1; there are x"
+    fails(capsys, evaluate, [data("z", "x"), "--path", model, "--cpu"], told)
+    turned = [tmp_path / "o2", *SMALL, "--arch", "lstm_classifier", "--save-dir", model.parent]
+    fails(capsys, train, turned, "targets y0, y1 (here y1, y0)")
 
 
 def test_classes_and_numbers_are_not_mixed_up(classes, tmp_path, capsys):

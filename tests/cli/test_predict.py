@@ -233,7 +233,7 @@ def test_a_flag_that_repeats_the_training_changes_nothing(ask, tmp_path):
 
 
 def test_columns_that_the_table_lacks_are_told(classes, capsys, tmp_path):
-    lacks = "lacks columns of the training data: --sequence-column 'id' --dt-column 'dt'"
+    lacks = "lacks what the training data had: --sequence-column 'id' --dt-column 'dt'"
     assert predict([classes.file, headed(tmp_path, "ID,Dt,v,y,kind")]) == 0
     assert f"tsm-predict: w.csv {lacks}\n" in capsys.readouterr().err
     flags = ["--sequence-column", "ID", "--dt-column", "Dt"]

@@ -175,6 +175,10 @@ FAULTS = {
     CSV.replace("u,1,", "u,see log,").replace("v,0.5", "v,"): (
         "d.csv:2: gap is 'see log'; accepted: a finite number\n"
     ),
+    CSV.replace("u,1,0.5,1", "u,1,,").replace("-0.5,2", ","): (
+        "4 in 2 of 5 rows (a in line 2, b in line 2, a in line 3, b in line 3); accepted: a number in every "
+        "field; fill them in, or leave out these rows; --value-columns A,B chooses the inputs\n"
+    ),
     CSV.replace("v,0.5", "v,"): (
         "(gap in line 7); accepted: a number in every field; fill them in, or leave out these rows\n"
     ),
@@ -322,6 +326,18 @@ def test_a_date_is_no_time(run, fails, tmp_path):
         "at is '2024-01-01 10:00'; accepted: a finite number, e.g. of seconds; dates are not read"
     )
     fails(run("--trainpref", tmp_path / "d.csv", *flags, "--destdir", tmp_path / "d"), told)
+    for row, told in (
+        (
+            "s,,1,x",
+            "(at in line 3); accepted: a number in every field; fill them in, or leave out these rows\n",
+        ),
+        (
+            's,,1,x\ns,"1,5",1,x',
+            "at is '1,5'; accepted: a finite number without commas, decimals after",
+        ),
+    ):
+        (tmp_path / "d.csv").write_text(f"id,at,v,kind\ns,1,1,x\n{row}\n")
+        fails(run("--trainpref", tmp_path / "d.csv", *flags, "--destdir", tmp_path / "d"), told)
 
 
 def test_large_targets_are_told(run, tmp_path):
@@ -444,7 +460,7 @@ def test_batches_by_steps(run, tmp_path, most):
     with pytest.raises(
         ValueError, match="max_tokens is 4; accepted: 5 or more, so that a whole sequence fits"
     ):
-        task_on(tmp_path / "d", "series", max_tokens=4).check_trainable()
+        task_on(tmp_path / "d", "series", max_tokens=4).batches_per_epoch(1)
 
 
 @pytest.mark.parametrize("kind", ["series", "classification"])
@@ -472,4 +488,4 @@ def test_batches_by_steps_are_those_of_train(run, tmp_path, kind):
     too_few = task_on(tmp_path / "d", kind, max_tokens=2)
     assert sum(len(batch.x) for batch in too_few.eval_batches("test")) == 6
     with pytest.raises(ValueError, match="max_tokens is 2; accepted: 3 or more"):
-        too_few.check_trainable()
+        too_few.batches_per_epoch(1)

@@ -172,10 +172,10 @@ class SeriesTable:
 
     def _hint(self, column: str, text: str) -> str:
         """The end of the message about a column of numbers in which a field is missing ("") or not a number."""
-        if text and column == self.columns.time:
-            return ", e.g. of seconds; dates are not read"
         if "," in text and is_number(text.replace(",", "")):
             return " without commas, decimals after a point"
+        if text and column == self.columns.time:
+            return ", e.g. of seconds; dates are not read"
         of_inputs = not self.columns.chosen and column not in self._apart()
         return "; --value-columns A,B chooses the inputs" * of_inputs
 
