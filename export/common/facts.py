@@ -110,7 +110,7 @@ def facts(source: Source, options: Options) -> dict[str, str]:
     }
     read_at = getattr(model.settings, "read_at", None)
     return (
-        found | ({"read_at": read_at} if read_at else {}) | label_facts(source) | text_facts(source)
+        found | ({"read_at": read_at} if read_at else {}) | name_facts(source) | text_facts(source)
     )
 
 
@@ -120,7 +120,7 @@ def onnx_facts(source: Source, options: Options) -> dict[str, str]:
     return facts(source, options) | {"format": ONNX_FORMAT, "inputs": json.dumps(inputs)}
 
 
-def label_facts(source: Source) -> dict[str, str]:
+def name_facts(source: Source) -> dict[str, str]:
     """Names of the outputs and of the values of a step, if the checkpoint has them."""
     from ...plugin.data.labels import COLUMNS, LABELS, TARGETS, load_labels
 

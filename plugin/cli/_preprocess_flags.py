@@ -10,10 +10,10 @@ from ..command.flags import add_encoding_flags, column_names
 from ..data.build.shares import parse_shares
 from ..data.build.sources import DATASETS, TEXT_DATASETS
 from ..data.files import encoding_of
+from ..data.meta import SPLITS
 from ..data.readers.table import kind_of
 from ..data.subword import MODEL_TYPES
 
-PREFIXES = ("train", "valid", "test")
 TABLES = ("csv", "tsv", "jsonl")
 NUMBERS = (
     "sequence_column",
@@ -89,7 +89,7 @@ def _known(p: argparse.ArgumentParser) -> None:
 
 def _own(p: argparse.ArgumentParser) -> None:
     own = p.add_argument_group("your own files (plain, .xz, .gz, .bz2)")
-    for split in PREFIXES:
+    for split in SPLITS:
         own.add_argument(f"--{split}pref", type=Path, metavar="FILE", help=f"the {split} split")
     own.add_argument(
         "--split", metavar="A,B,C",
@@ -170,7 +170,7 @@ def _dictionary(p: argparse.ArgumentParser) -> None:
 
 def check_flags(args: argparse.Namespace) -> None:
     """Raises an error for flags that cannot be combined."""
-    prefixes = [s for s in PREFIXES if getattr(args, f"{s}pref") is not None]
+    prefixes = [s for s in SPLITS if getattr(args, f"{s}pref") is not None]
     if bool(args.dataset) + bool(prefixes) + bool(args.hf_dataset) != 1:
         raise UsageError(
             "give one of --dataset NAME --from DIR, --trainpref FILE (and --validpref, --testpref, "
@@ -261,7 +261,7 @@ def table_kind(args: argparse.Namespace) -> str | None:
         return "hf"
     if args.format:
         return None if args.format == "text" else str(args.format)
-    files = [path for s in PREFIXES if (path := getattr(args, f"{s}pref")) is not None]
+    files = [path for s in SPLITS if (path := getattr(args, f"{s}pref")) is not None]
     kinds = {kind_of(path) for path in files}
     if len(kinds) > 1:
         raise UsageError(

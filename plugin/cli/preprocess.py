@@ -40,7 +40,7 @@ from ..data.build.text import Subword, build_text
 from ..data.checksums import add_checksums
 from ..data.datasets.common import TextSource
 from ..data.files import Entry, encoding_of
-from ..data.meta import Meta
+from ..data.meta import SPLITS, Meta
 from ..data.readers.hugging_face import open_datasets
 from ..data.readers.numbers import Columns, SeriesArrays, SeriesFile, SeriesTable
 from ..data.readers.table import FileTable, Table
@@ -48,7 +48,7 @@ from ..data.staged_folder import staged_folder
 from ..data.subword import MAX_MODEL
 from ..data.tokenizers import plain_tokenizer
 from ..data.vocab import Vocab
-from ._preprocess_flags import PREFIXES, build_parser, check_flags, table_kind
+from ._preprocess_flags import build_parser, check_flags, table_kind
 
 TRAINING = {
     "language_modeling": "--arch plstm_lm",
@@ -94,7 +94,7 @@ def build(args: argparse.Namespace, options: Options, out: Path) -> Meta:
 
 def own_source(args: argparse.Namespace, options: Options) -> TextSource:
     """The texts in the user's own files."""
-    files = {s: path for s in PREFIXES if (path := getattr(args, f"{s}pref")) is not None}
+    files = {s: path for s in SPLITS if (path := getattr(args, f"{s}pref")) is not None}
     shares = parse_shares(args.split) if args.split else None
     kind = table_kind(args)
     if kind is None:
@@ -122,7 +122,7 @@ def own_table(args: argparse.Namespace, path: Path, kind: str) -> FileTable:
 
 def own_series(args: argparse.Namespace, options: Options, out: Path) -> Meta:
     """Writes a data folder from the user's own sequences of numbers."""
-    files = {s: path for s in PREFIXES if (path := getattr(args, f"{s}pref")) is not None}
+    files = {s: path for s in SPLITS if (path := getattr(args, f"{s}pref")) is not None}
     values, targets = map(column_names, (args.value_columns, args.target_columns))
     kind = table_kind(args)
     columns = Columns(

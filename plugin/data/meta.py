@@ -82,9 +82,8 @@ class Meta:
             raise ValueError(f"{path}: {path.stat().st_size:,} bytes; accepted: at most {LIMIT:,}")
         try:
             record = json.loads(path.read_bytes())
-            json.dumps(
-                record, ensure_ascii=False
-            ).encode()  # half of a surrogate pair is an error here
+            # Half of a surrogate pair is an error here.
+            json.dumps(record, ensure_ascii=False).encode()
         except (ValueError, RecursionError) as e:
             raise ValueError(f"{path}: damaged or cut short ({e})") from e
         if not isinstance(record, dict) or record.pop("format", None) != FORMAT:

@@ -14,6 +14,7 @@ from ..data.build.prepare import prepare, prepare_text
 from ..data.build.sources import user_text
 from ..data.datasets import cifar10
 from ..data.grammar import grammar_corpus
+from ..data.meta import SPLITS
 from ..data.tokenizers import plain_tokenizer
 
 WORDS, REVIEWS, IMAGES = 400, 24, 18
@@ -45,7 +46,7 @@ def _words(split: str, count: int) -> list[str]:
 
 def _write_texts(root: Path) -> dict[str, Path]:
     files = {}
-    for split in ("train", "valid", "test"):
+    for split in SPLITS:
         files[split] = root / f"{split}.txt"
         words = [word for word in _words(split, WORDS) if word != "<eos>"]
         files[split].write_text(

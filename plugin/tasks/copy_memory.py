@@ -20,6 +20,7 @@ from ..common.checks import check_least
 from ..common.lazy import np
 from ..common.rng import uniforms
 from ..config import setting
+from ..data.meta import SPLITS
 from .base import Batch, Sums, register_task
 from .rows import FixedTask, put
 
@@ -60,7 +61,7 @@ class CopyTask(FixedTask):
                 f"copy_length_max is {config.copy_length_max}; accepted: 0 (fixed) or at least "
                 f"copy_length, {config.copy_length}"
             )
-        self._sets = {split: self._draw(split) for split in ("train", "valid", "test")}
+        self._sets = {split: self._draw(split) for split in SPLITS}
         self._fresh = lru_cache(maxsize=1)(lambda epoch: self._draw("train", epoch))
 
     def _draw(self, split: str, epoch: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -17,9 +17,10 @@ from ..common.checks import check_least
 from ..common.lazy import np
 from ..common.rng import permutation
 from ..config import setting
+from ..data.meta import SPLITS
 from .base import Batch, Sums, register_task
 from .dyck_grammar import closing_types, unique_sequences
-from .rows import SPLITS, FixedTask, tensor, valid_steps
+from .rows import FixedTask, tensor, valid_steps
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -9,8 +9,9 @@ from ..common.lazy import np
 from ..common.rng import check_seed, permutation
 from ..data.data_dir import DataDir
 from ..data.datasets.images import Split
+from ..data.meta import SPLITS
 from .base import Batch, Sums
-from .rows import SPLITS, FixedTask, class_accuracy, put
+from .rows import FixedTask, class_accuracy, put
 
 if TYPE_CHECKING:
     import torch

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-SPLITS = ("train", "valid", "test")
-
 
 class RowTask(Task):
     """A task defined by `batches(split)` and `batch(split, epoch, index)`."""

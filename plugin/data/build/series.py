@@ -89,7 +89,7 @@ def build_series(
     for other in found.values():
         for name, where in zip(other.names, other.places, strict=True):
             if name not in names_found:
-                raise ValueError(f"{where}: the label {name!r} is not in the {first} split")
+                raise ValueError(f"{where}: the label {name!r} is not in the training split")
     if labels is not None and len(labels) < 2 and first == "train":
         raise ValueError(f"every label is {labels[0]!r}; accepted: two labels or more")
     outputs = train.widths[1] if labels is None else len(labels)

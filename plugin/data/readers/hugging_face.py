@@ -10,7 +10,13 @@ from typing import Any
 from ..meta import by_split
 from .table import Record, Table, record_of
 
-SPLITS = {"train": "train", "validation": "valid", "valid": "valid", "dev": "valid", "test": "test"}
+SPLIT_OF = {
+    "train": "train",
+    "validation": "valid",
+    "valid": "valid",
+    "dev": "valid",
+    "test": "test",
+}
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,7 @@ def open_datasets(folder: Path) -> dict[str, Table]:
         return {"train": DatasetTable(folder.name, found)}
     tables: dict[str, Table] = {}
     for name, rows in found.items():
-        split = SPLITS.get(name)
+        split = SPLIT_OF.get(name)
         if split is None or split in tables:
             raise ValueError(
                 f"--hf-dataset {folder} has the splits {', '.join(found)}; accepted: "

@@ -10,8 +10,6 @@ from .table import Record
 MISSING = {"", "nan", "-nan", "na", "n/a", "#n/a", "<na>", "null", "none"}
 """What other programs write for no value, in lower case."""
 SHOWN = 5  # places in the message
-
-
 Hint = Callable[[str, str], str]
 """(column, text that is no number, "" if there is none) -> the end of the message."""
 
@@ -44,10 +42,10 @@ def refuse_missing(
         _refuse_texts(name, record, lacking.difference(missing), hint)
     if broken:
         shown = ", ".join(places) + ", ..." * (count > len(places))
-        hints = sorted(filter(None, (hint(column, "") for column in lacking)))
+        end = max(hint(column, "") for column in lacking)  # "" for columns that are no inputs
         raise ValueError(
             f"{name}:{first}: missing numbers: {count:,} in {broken:,} of {total:,} rows ({shown}); accepted: "
-            f"a number in every field; fill them in, or leave out these rows{''.join(hints[:1])}"
+            f"a number in every field; fill them in, or leave out these rows{end}"
         )
 
 
