@@ -21,16 +21,17 @@ import torch
 from torch import Tensor, nn
 
 from ..common.torch_private import borrowed
+from ..layers.copy_all import copy_all
 from ..tasks.base import Batch
 from .distributed import State
 
 Compute = Callable[[Batch, State | None], tuple[Tensor, State | None]]
 """(batch, state) -> (numbers, new state). The gradients are left in the parameters."""
 
-SEEN = 3
-"""The number of updates with a shape before it is captured: rare shapes are not worth it, and libraries need a
-warm-up."""
-MOST = 64
+SEEN = 1
+"""The number of updates with a shape before it is captured: libraries need a warm-up, and it may never come
+again."""
+MOST = 128
 """The maximum number of shapes to record."""
 
 
@@ -41,7 +42,7 @@ class UpdateGraphs:
         self, compute: Compute, parameters: Sequence[nn.Parameter], note: Callable[[str], None]
     ) -> None:
         self.compute, self.parameters, self.note = compute, parameters, note
-        self.pool = torch.cuda.graph_pool_handle()
+        self.pool, self.stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
         self.seen: Counter[Hashable] = Counter()
         self.recordings: dict[Hashable, Recording] = {}
         self.most = MOST
@@ -81,15 +82,29 @@ class UpdateGraphs:
         batch, state = _copy(batch, state)
         for p in self.parameters:
             p.grad = None
-        graph = torch.cuda.CUDAGraph()
-        # Other threads (a data loader, a monitor) may use the GPU during the capture.
-        with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
-            numbers, after = self.compute(batch, state)
+        graph, numbers, after = self._capture(batch, state)
         # The list is complete, since `compute` gives every parameter a gradient.
         gradients = [borrowed(p.grad) for p in self.parameters if p.grad is not None]
         for p in self.parameters:
             p.grad = None
         return Recording(graph, _tensors(batch, state), numbers, after, gradients)
+
+    def _capture(
+        self, batch: Batch, state: State | None
+    ) -> tuple[torch.cuda.CUDAGraph, Tensor, State | None]:
+        """Like `torch.cuda.graph`, but keeps torch's caches of memory: later updates would have to fill them."""
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()
+        if torch.cuda.mem_get_info()[0] < torch.cuda.memory_reserved():
+            torch.cuda.empty_cache()
+        with torch.cuda.stream(self.stream):
+            # Other threads (a data loader, a monitor) may use the GPU during the capture.
+            graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
+            try:
+                numbers, after = self.compute(batch, state)
+            finally:
+                graph.capture_end()
+        return graph, numbers, after
 
 
 class Recording:
@@ -109,23 +124,11 @@ class Recording:
     def run(
         self, batch: Batch, state: State | None, parameters: Sequence[nn.Parameter]
     ) -> tuple[Tensor, State | None]:
-        _copy_all(_tensors(batch, state), self.reads)
+        copy_all(_tensors(batch, state), self.reads)
         self.graph.replay()
         for p, gradient in zip(parameters, self.gradients, strict=True):
             p.grad = gradient
         return self.numbers, self.after
-
-
-def _copy_all(values: Sequence[Tensor], places: Sequence[Tensor]) -> None:
-    """Copies each value to its place: those of a dtype in one launch, if all of them are dense. Tokens that are
-    slices of a longer row, and states whose width is not a multiple of 8, take one launch each."""
-    pairs: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
-    for place, value in zip(places, values, strict=True):
-        to, source = pairs.setdefault(place.dtype, ([], []))
-        to.append(place)
-        source.append(value)
-    for to, source in pairs.values():
-        torch._foreach_copy_(to, source)
 
 
 def _first_cause(error: BaseException) -> BaseException:

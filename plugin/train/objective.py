@@ -45,7 +45,9 @@ class Objective:
             if root.requires_grad:
                 roots.append(root)
                 gradients.append(gradient)
-        torch.autograd.backward(roots, gradients)
+        # Handing each node of a GPU over to a thread of torch's would take as long as a small layer.
+        with torch.autograd.set_multithreading_enabled(False):
+            torch.autograd.backward(roots, gradients)
 
 
 def objective(

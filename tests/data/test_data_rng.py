@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 import numpy as np
 import pytest
 
@@ -15,6 +17,14 @@ def test_pinned_values():
     assert rng.normal_pair(1, "bptt", 0, 3) == pytest.approx(
         (0.7548916079781388, -1.1906467691835476)
     )
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**63 + 5, rng.MAX_SEED])
+@pytest.mark.parametrize("epoch", [0, 3, 2**40])
+@pytest.mark.parametrize("index", [0, 1, 682, 2**33])
+def test_four_words_are_the_first_of_many(seed, epoch, index):
+    found = rng.four_words(seed, zlib.crc32(b"bptt"), epoch, index)
+    assert list(found) == rng.words(4, seed, "bptt", epoch, index).tolist()
 
 
 def test_seed_purpose_epoch_and_index_all_matter():

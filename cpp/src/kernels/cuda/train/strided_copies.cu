@@ -7,7 +7,7 @@
 namespace tsm::cuda {
 namespace {
 
-constexpr int kThreads = 256, kItems = 8;  // threads per block; items per thread, all in one row
+constexpr int kThreads = 256, kItems = 4;  // threads per block; items per thread, all in one row
 
 struct Copies {
   StridedCopy copy[kMaxStridedCopies];
@@ -30,23 +30,12 @@ __device__ void assign(float& to, __nv_bfloat16 x) { to = as_float(x); }
 __device__ void assign(__nv_bfloat16& to, float x) { to = __float2bfloat16_rn(x); }
 __device__ void assign(__nv_bfloat16& to, __nv_bfloat16 x) { to = x; }
 
-// The mask of items first, first + across, ... of row i, j: bit n x N + m for number m of item n.
+// N neighbouring bytes of a mask.
 template <int N>
-__device__ uint32_t kept_numbers(const StridedCopy& p, uint32_t i, uint32_t j, uint32_t first,
-                                 uint32_t across, uint32_t inside) {
-  const uint8_t* mask =
-      p.mask + i * p.mask_step[0] + j * p.mask_step[1] + int64_t(first) * N * p.mask_step[2];
-  const int64_t step = int64_t(across) * N * p.mask_step[2];
-  uint32_t kept = 0;
-#pragma unroll
-  for (int n = 0; n < kItems; ++n) {
-    Item<uint8_t, N> item{};
-    if ((first + n * across) * N < inside) item = *reinterpret_cast<const Item<uint8_t, N>*>(mask);
-#pragma unroll
-    for (int m = 0; m < N; ++m) kept |= uint32_t(item.at[m] != 0) << (n * N + m);
-    mask += step;
-  }
-  return kept;
+__device__ uint32_t mask_item(const uint8_t* mask) {
+  if constexpr (N == 4) return *reinterpret_cast<const uint32_t*>(mask);
+  if constexpr (N == 2) return *reinterpret_cast<const uint16_t*>(mask);
+  return *mask;
 }
 
 // Copies items first, first + across, ... of row i, j. kMasks: there may be a mask.
@@ -55,33 +44,41 @@ __device__ void copy_items(const StridedCopy& p, uint32_t i, uint32_t j, uint32_
                            uint32_t across) {
   const bool there = p.from && i < uint32_t(p.inside[0]) && j < uint32_t(p.inside[1]);
   const uint32_t inside = there ? uint32_t(p.inside[2]) : 0, size = uint32_t(p.size[2]);
-  const int64_t start = first * N, step = across * N;
-  const From* from = static_cast<const From*>(p.from) + i * p.from_step[0] + j * p.from_step[1] +
-                     start * p.from_step[2];
-  To* to = static_cast<To*>(p.to) + i * p.to_step[0] + j * p.to_step[1] + start * p.to_step[2];
-  const int64_t from_step = step * p.from_step[2], to_step = step * p.to_step[2];
+  const From* from = static_cast<const From*>(p.from) + i * p.from_step[0] + j * p.from_step[1];
+  To* to = static_cast<To*>(p.to) + i * p.to_step[0] + j * p.to_step[1];
+  const uint8_t* mask = p.mask + i * p.mask_step[0] + j * p.mask_step[1];
+  // Items of several numbers are dense (in_items).
+  const auto place = [](uint32_t at, int64_t step) { return N == 1 ? at * step : int64_t(at); };
   const bool masked = kMasks && p.mask;
-  const uint32_t kept = masked ? kept_numbers<N>(p, i, j, first, across, inside) : 0;
-  Item<To, N> item[kItems];
+  Item<From, N> read[kItems];  // all reads are under way before the first of them is used
+  uint32_t keep[kItems];
 #pragma unroll
   for (int n = 0; n < kItems; ++n) {
-    const bool read = (first + n * across) * N < inside;
-    Item<From, N> source;
-    if (read) source = *reinterpret_cast<const Item<From, N>*>(from);
+    const uint32_t at = (first + n * across) * N;
+    if (at < inside)
+      read[n] = *reinterpret_cast<const Item<From, N>*>(from + place(at, p.from_step[2]));
+  }
+  if (masked) {
 #pragma unroll
-    for (int m = 0; m < N; ++m) {
-      assign(item[n].at[m], p.fill);
-      if (read && masked)
-        assign(item[n].at[m], as_float(source.at[m]) * (kept >> (n * N + m) & 1 ? p.scale : 0.0f));
-      else if (read)
-        assign(item[n].at[m], source.at[m]);
+    for (int n = 0; n < kItems; ++n) {
+      const uint32_t at = (first + n * across) * N;
+      if (at < inside) keep[n] = mask_item<N>(mask + place(at, p.mask_step[2]));
     }
-    from += from_step;
   }
 #pragma unroll
   for (int n = 0; n < kItems; ++n) {
-    if ((first + n * across) * N < size) *reinterpret_cast<Item<To, N>*>(to) = item[n];
-    to += to_step;
+    const uint32_t at = (first + n * across) * N;
+    Item<To, N> item;
+#pragma unroll
+    for (int m = 0; m < N; ++m) {
+      if (at >= inside)
+        assign(item.at[m], p.fill);
+      else if (masked)
+        assign(item.at[m], as_float(read[n].at[m]) * (keep[n] >> 8 * m & 255 ? p.scale : 0.0f));
+      else
+        assign(item.at[m], read[n].at[m]);
+    }
+    if (at < size) *reinterpret_cast<Item<To, N>*>(to + place(at, p.to_step[2])) = item;
   }
 }
 
@@ -96,7 +93,7 @@ __device__ void copy_row(int numbers, const Where&... where) {
 }
 
 template <bool kMasks>
-__global__ void __launch_bounds__(kThreads) copy_kernel(const __grid_constant__ Copies all) {
+__global__ void __launch_bounds__(kThreads, 6) copy_kernel(const __grid_constant__ Copies all) {
   int which = 0;
   while (blockIdx.x >= all.end[which]) ++which;
   const StridedCopy& p = all.copy[which];
