@@ -472,6 +472,25 @@ def cuda_replays() -> tuple[int, int]: ...
 class Launches:
     def __init__(self, *, device: int) -> None: ...
     def copies(self, copies: Sequence[tuple[object, ...]], /) -> None: ...
+    def link_vectors(
+        self,
+        *,
+        values: tuple[int, int],
+        raw: Sequence[tuple[tuple[int, int], bool, int, str]],
+        units: int,
+        pitch: int,
+    ) -> None: ...
+    def vector_gradients(
+        self,
+        *,
+        by_row: tuple[int, int],
+        values: tuple[int, int],
+        of_raw: tuple[int, int],
+        links: Sequence[str],
+        rows: int,
+        units: int,
+        pitch: int,
+    ) -> None: ...
     def product(
         self,
         *,

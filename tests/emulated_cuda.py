@@ -18,6 +18,7 @@ from torch import Tensor
 from tsm.plugin.cells import get_cell
 from tsm.plugin.cells.tape.torch_ops import TorchOps
 from tsm.plugin.layers import gpu, layer_cuda, nru_cuda, sketch
+from tsm.plugin.layers.parameters import raw_gradients, value_of
 from tsm.runtime import _core
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -70,6 +71,25 @@ class Launches:
         for (_, _, shape, _), source, _, _ in copies:
             assert source is None or all(n <= m for n, m in zip(source[2], shape, strict=True))
         self.all.append(lambda place: run_copies(copies, place))
+
+    def link_vectors(self, *, values, raw, units, pitch) -> None:
+        def launch(place) -> None:
+            to = dense(place(values), len(raw), pitch).fill_(1)
+            for n, (where, wide, step, link) in enumerate(raw):
+                kind = torch.float32 if wide else torch.bfloat16
+                to[n, :units] = value_of(link, at(place(where), (units,), (step,), kind))
+
+        self.all.append(launch)
+
+    def vector_gradients(self, *, by_row, values, of_raw, links, rows, units, pitch) -> None:
+        def launch(place) -> None:
+            count = len(links)
+            sums = dense(place(by_row), count, rows, pitch)[..., :units].sum(1).flatten()
+            of = dense(place(values), count, pitch)[:, :units].flatten()
+            found = raw_gradients(links, sums, of)
+            dense(place(of_raw), count, units)[:] = torch.stack(found)
+
+        self.all.append(launch)
 
     def product(self, **given) -> int:
         self.all.append(lambda place: run_product(given, place))

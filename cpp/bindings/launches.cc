@@ -25,6 +25,7 @@
 #include "kernels/cuda/train/products.h"
 #include "kernels/cuda/train/recurrence.h"
 #include "kernels/cuda/train/strided_copies.h"
+#include "kernels/cuda/train/unit_vectors.h"
 #include "layer_names.h"
 #include "no_gil.h"
 
@@ -114,13 +115,20 @@ Place taken(Named& arrays, const char* name) {
   return place;
 }
 
+cuda::Link link_named(const std::string& name) {
+  if (name == "sigmoid") return cuda::Link::kSigmoid;
+  if (name == "exp") return cuda::Link::kExp;
+  require(name == "identity", "unknown link");
+  return cuda::Link::kIdentity;
+}
+
 using Launch = std::function<void(const Arrays&, uintptr_t stream)>;
 
-// Launches that follow each other, all of them copies or none.
+// Launches that follow each other, all of them around the products and the recurrence or none.
 struct Section {
   std::vector<Launch> launches;
   std::vector<size_t> used;                  // arrays; may repeat
-  std::unique_ptr<cuda::Replayed> replayed;  // null: copies
+  std::unique_ptr<cuda::Replayed> replayed;  // null: around
 
   void run(const Arrays& arrays, uintptr_t stream) const {
     const auto launch_all = [&](uintptr_t on) {
@@ -160,6 +168,37 @@ class Launches {
         cuda::copy_strided(copies.data(), int(count), stream);
       });
     }
+  }
+
+  // Values of a cell's vectors. raw: where each begins, whether it is float32 (or else bfloat16), its
+  // stride, its link.
+  void link_vectors(const Place& values,
+                    const std::vector<std::tuple<Place, bool, int64_t, std::string>>& raw,
+                    int64_t units, int64_t pitch) {
+    std::vector<cuda::RawVector> described;
+    std::vector<Place> places;
+    for (const auto& [place, is_float, step, link] : raw) {
+      described.push_back({nullptr, is_float, step, link_named(link)});
+      places.push_back(place);
+    }
+    section(false).launches.push_back([=](const Arrays& arrays, uintptr_t stream) {
+      auto vectors = described;
+      for (size_t i = 0; i < vectors.size(); ++i) vectors[i].raw = arrays.at(places[i]);
+      cuda::link_vectors(vectors.data(), int(vectors.size()), units, pitch,
+                         static_cast<float*>(arrays.at(values)), stream);
+    });
+  }
+
+  void vector_gradients(const Place& by_row, const Place& values, const Place& of_raw,
+                        const std::vector<std::string>& links, int64_t rows, int64_t units,
+                        int64_t pitch) {
+    std::vector<cuda::Link> all;
+    for (const std::string& name : links) all.push_back(link_named(name));
+    section(false).launches.push_back([=](const Arrays& arrays, uintptr_t stream) {
+      const auto floats = [&](const Place& place) { return static_cast<float*>(arrays.at(place)); };
+      cuda::vector_gradients({floats(by_row), floats(values), floats(of_raw), rows, units, pitch},
+                             all.data(), int(all.size()), stream);
+    });
   }
 
   int64_t product(const Place& x, const Place& w, const Place& out, const Place& workspace,
@@ -283,6 +322,10 @@ void bind_launches(py::module_& m) {
   py::class_<Launches>(m, "Launches", "Launches on a GPU, described once and run on many arrays.")
       .def(py::init<int>(), named, arg("device"))
       .def("copies", &Launches::copies)
+      .def("link_vectors", &Launches::link_vectors, named, arg("values"), arg("raw"), arg("units"),
+           arg("pitch"))
+      .def("vector_gradients", &Launches::vector_gradients, named, arg("by_row"), arg("values"),
+           arg("of_raw"), arg("links"), arg("rows"), arg("units"), arg("pitch"))
       .def("product", &Launches::product, named, arg("x"), arg("w"), arg("out"), arg("workspace"),
            arg("sizes"), arg("row_steps"), arg("x_turned"), arg("w_turned"), arg("dtype"),
            arg("tf32"))

@@ -163,13 +163,19 @@ def check_starts(
 
 
 def expect_rest(
-    call: LayerCall, like: Tensor, vectors: Tensor | None, dt: Tensor | None, lengths: Tensor | None
+    call: LayerCall,
+    like: Tensor,
+    vectors: Sequence[Tensor],
+    dt: Tensor | None,
+    lengths: Tensor | None,
 ) -> None:
     """`expect` for the arrays that every implementation reads besides x, weights and states."""
     batch, steps, _, hidden = call.shape
-    if vectors is not None:
-        count = cell_info(call.cell)["vectors"]
-        expect(like, "vectors", vectors, call.state_dtype, count * hidden)
+    count = cell_info(call.cell)["vectors"]
+    if not len(vectors) == len(call.links) == count:
+        raise ValueError(f"{len(vectors)} vectors, {len(call.links)} links; accepted: {count}")
+    for vector in vectors:
+        expect(like, "a vector", vector, vector.dtype, hidden)
     if dt is not None:
         expect(like, "dt", dt, call.state_dtype, batch, steps)
     expect(like, "lengths", lengths, torch.int64, batch)

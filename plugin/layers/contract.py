@@ -3,16 +3,19 @@
 `layer_cpu` and `layer_cuda` are modules with the same functions:
 
     forward(call, x, weight_x, bias, weight_h, state, vectors, dt, lengths, keep) -> y, last, saved
+        vectors: raw, [H] each; their values are call.links of them
     backward(call, needs, ..., saved, grad_y, grad_last, overwrite) -> Gradients
-        needs: which gradients, of x, weight_x, bias, weight_h and the states
+        needs: which gradients, of x, weight_x, bias, weight_h, the states and the vectors
     saved_shapes(call, keep) -> dtype and shape of each array in `saved`
 
-and a constant: READS_INPUTS (backward reads x, weights, h and y; otherwise `saved` holds everything it needs).
+and a constant: READS_INPUTS (backward reads x, weights, h, vectors and y; otherwise `saved` holds everything it
+needs).
 `layer_cuda.forward` also takes masks of x and weight_h, and saves them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -33,6 +36,8 @@ class LayerCall(NamedTuple):
     """B, T, I, H; symbols while a graph is traced."""
     input_dtypes: tuple[torch.dtype, ...]
     """Dtypes of x, weight_x, bias and weight_h. Implementations may return gradients in these dtypes."""
+    links: tuple[str, ...]
+    """The links of the vectors, from raw to value (parameters.py)."""
     scales: tuple[float, float] = (0.0, 0.0)
     """What the numbers that masks of x and weight_h keep are multiplied by; 0: there is no mask."""
 
@@ -49,4 +54,4 @@ class Gradients(NamedTuple):
     bias: Tensor | None
     weight_h: Tensor | None
     state: Tensor | None  # [S,B,H]
-    vectors: Tensor | None  # [K*H], with respect to their values
+    vectors: Sequence[Tensor] | None  # [H] each, with respect to the raw ones

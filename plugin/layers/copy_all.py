@@ -25,9 +25,9 @@ def copy_all(values: Sequence[Tensor], places: Sequence[Tensor]) -> None:
     fast: list[tuple[Tensor, Tensor]] = []
     rest: dict[torch.dtype, list[tuple[Tensor, Tensor]]] = {}
     for value, place in zip(values, places, strict=True):
-        pair = _readable(value), _readable(place)
-        if pair[0] is not None and pair[1] is not None:
-            fast.append(pair)
+        source, to = _readable(value), _readable(place)
+        if source is not None and to is not None:
+            fast.append((source, to))
         else:
             rest.setdefault(value.dtype, []).append((value, place))
     for first in range(0, len(fast), AT_ONCE):

@@ -11,6 +11,7 @@ from torch import Tensor
 from .checks import expect, expect_rest
 from .contract import Gradients, LayerCall
 from .core import DTYPES, _core, address, cell_info, empty, rows_of_u, saved_state_count
+from .parameters import raw_gradients, values_of
 
 READS_INPUTS = True
 
@@ -22,7 +23,7 @@ def forward(
     bias: Tensor,
     weight_h: Tensor,
     state: Sequence[Tensor],
-    vectors: Tensor | None,
+    vectors: Sequence[Tensor],
     dt: Tensor | None,
     lengths: Tensor | None,
     keep: bool,
@@ -40,6 +41,7 @@ def forward(
     for one in state:
         expect(x, "a state", one, exact, batch, hidden)
     expect_rest(call, x, vectors, dt, lengths)
+    values = values_of(call.links, vectors, exact)
     y = empty((batch, steps, hidden), call.dtype, x.device)
     last = [y.new_empty(batch, hidden, dtype=exact) for _ in range(info["states"])]
     saved = tuple(empty(shape, dtype, x.device) for dtype, shape in saved_shapes(call, keep))
@@ -51,7 +53,7 @@ def forward(
         bias=address(bias),
         weight_h=address(weight_h),
         state=[address(t) for t in state],
-        vectors=address(vectors),
+        vectors=address(values),
         dt=address(dt),
         lengths=address(lengths),
         y=address(y),
@@ -68,7 +70,7 @@ def backward(
     weight_x: Tensor,
     weight_h: Tensor,
     h: Tensor | None,
-    vectors: Tensor | None,
+    vectors: Sequence[Tensor],
     dt: Tensor | None,
     lengths: Tensor | None,
     y: Tensor,
@@ -89,13 +91,15 @@ def backward(
         expect(y, "the gradient of a state", grad, exact, batch, hidden)
     dt, lengths = [None if t is None else _dense(t) for t in (dt, lengths)]
     of_state = saved[0].new_empty(len(grad_last), batch, hidden)
+    values = values_of(call.links, vectors, exact)
+    of_values = None if values is None else torch.empty_like(values)
     found = Gradients(
         empty(x.shape, x.dtype, x.device) if needs[0] else None,
         torch.empty_like(weight_x) if needs[1] else None,
         weight_x.new_empty(weight_x.shape[0]),
         torch.empty_like(weight_h) if needs[3] else None,
         of_state if needs[4] else None,
-        None if vectors is None else torch.empty_like(vectors),
+        None,
     )
     of_last = [address(g) for g in grad_last]
     _core.layer_backward(
@@ -104,7 +108,7 @@ def backward(
         weight_x=address(weight_x),
         weight_h=address(weight_h),
         h=address(h),
-        vectors=address(vectors),
+        vectors=address(values),
         dt=address(dt),
         lengths=address(lengths),
         y=address(y),
@@ -117,9 +121,9 @@ def backward(
         grad_bias=address(found.bias),
         grad_weight_h=address(found.weight_h),
         grad_state=address(of_state),
-        grad_vectors=address(found.vectors),
+        grad_vectors=address(of_values),
     )
-    return found
+    return found._replace(vectors=raw_gradients(call.links, of_values, values))
 
 
 def saved_shapes(call: LayerCall, keep: bool) -> list[tuple[torch.dtype, tuple[int, ...]]]:

@@ -58,7 +58,7 @@ def forward(
     bias: Tensor,
     weight_h: Tensor,
     state: Sequence[Tensor],
-    vectors: Tensor | None,
+    vectors: Sequence[Tensor],
     dt: Tensor | None,
     lengths: Tensor | None,
     keep: bool,
@@ -69,20 +69,21 @@ def forward(
     Masks: [B,1,I] and [G,H,H], where call.scales is not 0."""
     device, index = x.device, x.get_device()
     sources = [_copyable(t, call.dtype) for t in (x, weight_x, bias, weight_h, *state)]
+    sources += [_copyable(t, torch.float32) for t in vectors]
     for source in sources:
         if source.get_device() != index:
-            expect(x, "a weight or state", source, source.dtype, *source.shape)
-    if vectors is not None or dt is not None or lengths is not None:
+            expect(x, "a weight, state or vector", source, source.dtype, *source.shape)
+    if dt is not None or lengths is not None:
         expect_rest(call, x, vectors, dt, lengths)
         dt, lengths = _dense(dt), _dense(lengths)
     given = tuple([(t.dtype, t.shape, t.stride()) for t in sources])
-    rest = (vectors is not None, dt is not None, lengths is not None, keep)
+    rest = (dt is not None, lengths is not None, keep)
     made = _forward(call, index, _core.plan_version(), allows_tf32(call.dtype), given, *rest)
     rows = torch.empty(made.rows, dtype=call.dtype, device=device)
     kept = torch.empty(made.kept, dtype=torch.uint8, device=device)
     last = torch.empty(made.last, dtype=torch.float32, device=device)
     scratch = torch.empty(made.scratch, dtype=torch.uint8, device=device)
-    arrays = (*sources, mask_x, mask_u, vectors, dt, lengths, rows, kept, last, scratch)
+    arrays = (*sources, mask_x, mask_u, dt, lengths, rows, kept, last, scratch)
     made.run(tuple([0 if t is None else t.data_ptr() for t in arrays]), current_stream(device))
     states = [last.as_strided(*view) for view in made.states]
     saved = (t for t in (rows, kept, mask_x, mask_u) if t is not None)
@@ -96,22 +97,22 @@ def _forward(
     plan_version: int,
     tf32: bool,
     given: tuple[Given, ...],
-    has_vectors: bool,
     has_dt: bool,
     has_lengths: bool,
     keep: bool,
 ) -> _Forward:
     batch, steps, inputs, hidden = call.shape
     info, sketch = cell_info(call.cell), Sketch(device)
-    x, weight_x, bias, weight_h, *state = (sketch.array(*like) for like in given)
+    x, weight_x, bias, weight_h, *others = (sketch.array(*like) for like in given)
+    count = len(others) - len(call.links)
+    state, vectors = others[:count], others[count:]
     check_inputs(call, x, weight_x, bias, weight_h, state)
+    expect_rest(call, x, vectors, None, None)
     mask_x, mask_u = map(sketch.optional, _masks(call))
-    values = (torch.float32, (info["vectors"], hidden))
-    vectors = sketch.optional(values if has_vectors else None)
     dt, lengths = _dt_and_lengths(sketch, call, has_dt, has_lengths)
     rows = sketch.array(*_rows(call))
     wide, deep = widened(hidden), widened(inputs + 1)
-    w, u, packed, z, *before = sketch.block(_kept(call, keep))
+    w, u, values, z, *before = sketch.block(_kept(call, keep))
     last = sketch.array(torch.float32, (info["states"], batch, wide))
     (first,) = sketch.scratch([(torch.float32, last.shape)])
 
@@ -124,9 +125,9 @@ def _forward(
         sketch.copy(u, weight_h.unflatten(0, blocks), 0.0, mask_u, call.scales[1])
     for i in range(info["states"]):
         sketch.copy(first[i], state[i] if state else None)
-    if vectors is not None:
-        sketch.copy(packed, vectors, fill=1.0)
     sketch.run_copies()
+    if vectors:
+        sketch.link_vectors(values, vectors, call.links)
     sketch.product(rows[..., :deep].flatten(0, 1), w.flatten(0, 1).t(), z.flatten(0, 1), tf32)
     sketch.recurrence(
         call.cell,
@@ -141,7 +142,7 @@ def _forward(
             "zx": z,
             "weight_h": u if len(u) else None,
             "state": first,
-            "vectors": packed if has_vectors else None,
+            "vectors": values if vectors else None,
             "dt": dt,
             "lengths": lengths,
             "y": rows[:, 1:, deep:],
@@ -165,12 +166,11 @@ class _Backward(NamedTuple):
     """What a call of backward allocates and runs."""
 
     run: Any
-    gradients: list[Kind | None]  # of x, weight_x, bias, weight_h
+    gradients: list[Kind | None]  # of x, weight_x, bias, weight_h, vectors
     dz: int  # bytes; 0: dz overwrites z
     sums: tuple[int, ...]
     scratch: int  # bytes
     states: View  # of sums
-    vectors: View  # of sums, for each row of the batch: [K,B,H], or [B,H] if there is one
 
 
 def backward(
@@ -180,7 +180,7 @@ def backward(
     weight_x: Tensor | None,
     weight_h: Tensor | None,
     h: Tensor | None,
-    vectors: Tensor | None,
+    vectors: Sequence[Tensor],
     dt: Tensor | None,
     lengths: Tensor | None,
     y: Tensor | None,
@@ -201,10 +201,10 @@ def backward(
     direct = grads[0] is not None and hidden % 2 == 0 and _is_dense(grads[0])
     dt, lengths = _dense(dt), _dense(lengths)
     given = tuple([None if g is None else (g.dtype, g.shape, g.stride()) for g in grads])
-    rest = (direct, vectors is not None, dt is not None, lengths is not None, overwrite)
+    rest = (direct, dt is not None, lengths is not None, overwrite)
     version = _core.plan_version()
     made = _backward(
-        call, rows.get_device(), version, allows_tf32(call.dtype), tuple(needs[:4]), given, *rest
+        call, rows.get_device(), version, allows_tf32(call.dtype), tuple(needs), given, *rest
     )
     found = [
         None if kind is None else torch.empty(kind[1], dtype=kind[0], device=device)
@@ -215,10 +215,10 @@ def backward(
     scratch = torch.empty(made.scratch, dtype=torch.uint8, device=device)
     arrays = (rows, kept, *masks, dz, *grads, dt, lengths, *found, sums, scratch)
     made.run(tuple([0 if t is None else t.data_ptr() for t in arrays]), current_stream(device))
-    of_vectors = None if vectors is None else sums.as_strided(*made.vectors).sum(-2).flatten()
-    grad_x, grad_w, grad_b, grad_u = found
+    grad_x, grad_w, grad_b, grad_u, of_vectors = found
     of_state = sums.as_strided(*made.states) if needs[4] else None
-    return Gradients(grad_x, grad_w, grad_b, grad_u, of_state, of_vectors)
+    raw = None if of_vectors is None else of_vectors.unbind()
+    return Gradients(grad_x, grad_w, grad_b, grad_u, of_state, raw)
 
 
 @lru_cache(KINDS_OF_CALLS)
@@ -230,7 +230,6 @@ def _backward(
     needs: tuple[bool, ...],
     given: tuple[Given | None, ...],
     direct: bool,
-    has_vectors: bool,
     has_dt: bool,
     has_lengths: bool,
     overwrite: bool,
@@ -240,14 +239,14 @@ def _backward(
     info, sketch = cell_info(call.cell), Sketch(device)
     gates, states, wide, deep = info["gates"], info["states"], widened(hidden), widened(inputs + 1)
     rows = sketch.array(*_rows(call))
-    w, u, packed, z, before = sketch.block(_kept(call, True))
+    w, u, values, z, before = sketch.block(_kept(call, True))
     mask_x, mask_u = map(sketch.optional, _masks(call))
     other = sketch.optional(None if overwrite else (z.dtype, z.shape))
     dz = z if other is None else other
     grad_y, *grad_last = map(sketch.optional, given)
     dt, lengths = _dt_and_lengths(sketch, call, has_dt, has_lengths)
     gradients = _gradient_kinds(call, needs)
-    grad_x, grad_w, grad_b, grad_u = map(sketch.optional, gradients)
+    grad_x, grad_w, grad_b, grad_u, of_vectors = map(sketch.optional, gradients)
     sums = sketch.array(torch.float32, (states + info["vectors"], batch, wide))
     read = rows[..., :deep] if grad_u is None else rows
     across = widened(inputs)  # without the bias: a tile of the product more would be computed
@@ -256,7 +255,7 @@ def _backward(
             (call.dtype, (0,) if direct or grad_y is None else (batch, steps, wide)),
             (torch.float32, (states, batch, wide) if any(given[1:]) else (0,)),
             (call.dtype, (batch, steps + 1, across) if needs[0] else (0,)),
-            (call.dtype, (gates, wide, read.shape[2]) if any(needs[1:]) else (0,)),
+            (call.dtype, (gates, wide, read.shape[2]) if any(needs[1:4]) else (0,)),
         ]
     )
     if grad_y is not None and not direct:
@@ -276,7 +275,7 @@ def _backward(
         backward=True,
         arrays={
             "weight_h": u if len(u) else None,
-            "vectors": packed if has_vectors else None,
+            "vectors": values if call.links else None,
             "dt": dt,
             "lengths": lengths,
             "z": z,
@@ -285,14 +284,14 @@ def _backward(
             "grad_last": of_last if any(given[1:]) else None,
             "grad_z": dz,
             "grad_state": sums[:states],
-            "grad_vectors": sums[states:] if has_vectors else None,
+            "grad_vectors": sums[states:] if call.links else None,
         },
     )
     flat = dz.flatten(0, 1)
     if grad_x is not None:
         sketch.product(flat, w.flatten(0, 1)[:, :across], back.flatten(0, 1), tf32)
         sketch.copy(grad_x, back[:, :-1, :inputs], 0.0, mask_x, call.scales[0])
-    if any(needs[1:]):
+    if any(needs[1:4]):
         sketch.product(flat.t(), read.flatten(0, 1), product.flatten(0, 1), tf32)
         own = product[:, :hidden]
         if grad_w is not None:
@@ -303,8 +302,9 @@ def _backward(
             of_u = own[..., deep : deep + hidden]
             sketch.copy(grad_u.unflatten(0, (gates, hidden)), of_u, 0.0, mask_u, call.scales[1])
     sketch.run_copies()
+    if of_vectors is not None:
+        sketch.vector_gradients(sums[states:], values, of_vectors, call.links)
     bytes_ = 0 if overwrite else z.numel() * z.dtype.itemsize
-    of_vectors = sums[states:, :, :hidden]
     return _Backward(
         sketch.launches.run,
         gradients,
@@ -312,21 +312,22 @@ def _backward(
         tuple(sums.shape),
         sketch.scratch_bytes,
         _view(sums[:states, :, :hidden]),
-        _view(of_vectors[0] if info["vectors"] == 1 else of_vectors),
     )
 
 
 def _gradient_kinds(call: LayerCall, needs: tuple[bool, ...]) -> list[Kind | None]:
-    """The gradients of x, weight_x, bias and weight_h; None for those that are not needed. If their dtype
-    cannot be copied to, they are in the layer's: autograd converts them."""
+    """The gradients of x, weight_x, bias, weight_h and all vectors; None for those that are not needed. Where a
+    dtype cannot be copied to, it is that of the layer: autograd converts them."""
     batch, steps, inputs, hidden = call.shape
     width = cell_info(call.cell)["gates"] * hidden
     shapes: list[tuple[int, ...]] = [(batch, steps, inputs), (width, inputs), (width,)]
     shapes.append((rows_of_u(call.cell, hidden), hidden))
     kinds = [kind if kind in COPIED else call.dtype for kind in call.input_dtypes]
+    kinds.append(torch.float32)
+    shapes.append((len(call.links), hidden))
     return [
         (kind, shape) if need and shape[0] else None
-        for need, kind, shape in zip(needs, kinds, shapes, strict=True)
+        for need, kind, shape in zip((*needs[:4], needs[5]), kinds, shapes, strict=True)
     ]
 
 

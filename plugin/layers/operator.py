@@ -26,8 +26,7 @@ from ..common.torch_private import (
 from . import layer_cpu, layer_cuda
 from .checks import expect, expect_rest, refuse
 from .choose import choose
-from .contract import Gradients, LayerCall
-from .parameters import raw_gradients, values_of
+from .contract import LayerCall
 
 IMPLEMENTATIONS = {"layer_cpu": layer_cpu, "layer_cuda": layer_cuda}
 SAVED = 3
@@ -57,7 +56,6 @@ def needs_operator(inputs: Sequence[Tensor], dt: Tensor | None) -> bool:
 def run_function(
     route: str,
     call: LayerCall,
-    links: list[str],
     dt: Tensor | None,
     lengths: Tensor | None,
     inputs: Sequence[Tensor],
@@ -65,11 +63,11 @@ def run_function(
 ) -> tuple[Tensor, list[Tensor]]:
     """Returns y and the last states.
 
-    inputs: x, weight_x, bias, weight_h; the initial states, or none if they are 0; the raw vectors. links: the
-    links of the vectors, from raw to value (parameters.py). masks: of x and weight_h, for layer_cuda.
+    inputs: x, weight_x, bias, weight_h; the initial states, or none if they are 0; the raw vectors. masks: of x
+    and weight_h, for layer_cuda.
     """
     implementation = IMPLEMENTATIONS[route]
-    fixed = _Fixed(implementation, call, links, dt, lengths, masks, torch.is_grad_enabled())
+    fixed = _Fixed(implementation, call, dt, lengths, masks, torch.is_grad_enabled())
     y, *last = apply_function(LayerFunction, fixed, *inputs)
     return y, last
 
@@ -79,7 +77,6 @@ class _Fixed(NamedTuple):
 
     implementation: ModuleType
     call: LayerCall
-    links: list[str]
     dt: Tensor | None
     lengths: Tensor | None
     masks: tuple[Tensor | None, ...]
@@ -90,7 +87,7 @@ class LayerFunction(torch.autograd.Function):
     """Returns y, then the last states. B, T >= 1.
 
     Another operator around this function, such as a link, would cost as much as all the Python code here, so
-    casting and linking are done inside.
+    implementations cast and link.
     """
 
     @staticmethod
@@ -103,10 +100,9 @@ class LayerFunction(torch.autograd.Function):
         weight_h: Tensor,
         *leaves: Tensor,
     ) -> tuple[Tensor, ...]:
-        implementation, call, links, dt, lengths, masks, keep = fixed
-        given = len(leaves) - len(links)
-        state = leaves[:given]
-        vectors = values_of(links, leaves[given:], call.state_dtype)
+        implementation, call, dt, lengths, masks, keep = fixed
+        given = len(leaves) - len(call.links)
+        state, vectors = leaves[:given], leaves[given:]
         keep = keep and any(ctx.needs_input_grad)
         y, last, saved = implementation.forward(
             call, x, weight_x, bias, weight_h, state, vectors, dt, lengths, keep, *masks
@@ -116,21 +112,23 @@ class LayerFunction(torch.autograd.Function):
             ctx.addresses = [t.data_ptr() for t in saved]
             ctx.set_materialize_grads(False)
             # Always save y, which is used to detect second derivatives.
-            read: tuple[Tensor | None, ...] = (None, None, None, None, y)
+            read: tuple[Tensor | None, ...] = (None, None, None, None, y, dt, lengths)
             if implementation.READS_INPUTS:
                 h = state[0].clone() if state else None  # the caller may change it
-                read = (x, weight_x, weight_h, h, y)
-            ctx.save_for_backward(*read, vectors, dt, lengths, *saved)
+                read = (x, weight_x, weight_h, h, y, dt, lengths, *vectors)
+            ctx.save_for_backward(*read, *saved)
         return y, *last
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
-        x, weight_x, weight_h, h, y, vectors, dt, lengths, *saved = ctx.saved_tensors
+        x, weight_x, weight_h, h, y, dt, lengths, *saved = ctx.saved_tensors
         if ctx.addresses is None:  # a backward that raised has overwritten them
             raise RuntimeError("a second backward after one without retain_graph=True")
         if is_transformed([g for g in grads if g is not None]):
             refuse("vmap")
-        implementation, call, links = ctx.fixed[:3]
+        implementation, call = ctx.fixed[:2]
+        count = len(call.links) if implementation.READS_INPUTS else 0
+        vectors, saved = saved[:count], saved[count:]
         hooked = [t.data_ptr() for t in saved] != ctx.addresses
         if hooked:  # a saved-tensor hook has replaced them
             saved = _checked(implementation, call, saved)
@@ -143,7 +141,7 @@ class LayerFunction(torch.autograd.Function):
         needs = ctx.needs_input_grad[1:]
         arrays = (x, weight_x, weight_h, h, vectors, dt, lengths, y, saved, *grads)
         run = _DifferentiatedOnce.apply if torch.is_grad_enabled() else _gradients
-        found = run(implementation, call, links, needs, overwrite, *arrays)
+        found = run(implementation, call, needs, overwrite, *arrays)
         return None, *found
 
 
@@ -160,14 +158,13 @@ def _checked(implementation: ModuleType, call: LayerCall, saved: Sequence[Tensor
 def _gradients(
     implementation: ModuleType,
     call: LayerCall,
-    links: list[str],
     needs: Sequence[bool],
     overwrite: bool,
     x: Tensor | None,
     weight_x: Tensor | None,
     weight_h: Tensor | None,
     h: Tensor | None,
-    vectors: Tensor | None,
+    vectors: Sequence[Tensor],
     dt: Tensor | None,
     lengths: Tensor | None,
     y: Tensor | None,
@@ -176,15 +173,17 @@ def _gradients(
     *grad_last: Tensor | None,
 ) -> tuple[Tensor | None, ...]:
     """The gradients of all inputs of `run_function`. Autograd casts each to the dtype of its input."""
-    wanted = needs[4 : len(needs) - len(links)]
-    needed = (*needs[:4], any(wanted))
+    count = len(call.links)
+    states = needs[4 : len(needs) - count]
+    needed = (*needs[:4], any(states), any(needs[len(needs) - count :]))
     with without_autocast(saved[0].device):
         found = implementation.backward(
             call, needed, x, weight_x, weight_h, h, vectors, dt, lengths, y, saved, grad_y,
             grad_last, overwrite
         )  # fmt: skip
-    states = [None] * len(wanted) if found.state is None else found.state
-    return *found[:4], *states, *raw_gradients(links, found.vectors, vectors)
+    of_states = [None] * len(states) if found.state is None else found.state
+    of_vectors = [None] * count if found.vectors is None else found.vectors
+    return *found[:4], *of_states, *of_vectors
 
 
 class _DifferentiatedOnce(torch.autograd.Function):
@@ -238,10 +237,9 @@ def layer_operator(
     if not x.shape[0] or not x.shape[1]:
         y, last, *saved = _fake_outputs(implementation, call, state, keep)
         return y, last.copy_(state), *saved  # type: ignore[return-value]
-    values = vectors.flatten() if vectors.numel() else None
     with without_autocast(x.device):
         y, last, saved = implementation.forward(
-            call, x, weight_x, bias, weight_h, list(state), values, dt, lengths, keep
+            call, x, weight_x, bias, weight_h, list(state), list(vectors), dt, lengths, keep
         )
     # Outputs share no memory and have the layout of the fake outputs.
     shared = y.untyped_storage().data_ptr() in {t.untyped_storage().data_ptr() for t in saved}
@@ -274,19 +272,20 @@ def backward_operator(
     """
     inputs = (x, weight_x, bias, weight_h, state, vectors)
     if not y.numel():
-        found = Gradients(None, None, None, None, grad_last, None)
+        found: Any = (None, None, None, None, grad_last, None)
     else:
         implementation, call = _described(cell, constants, dtype, *inputs[:5])
         of_last = [None] * len(state) if grad_last is None else list(grad_last)
-        values = vectors.flatten() if vectors.numel() else None
+        values = list(vectors)
         used = _checked(implementation, call, saved[: len(implementation.saved_shapes(call, True))])
         expect(x, "y", y, dtype, *call.shape[:2], call.shape[3])
         expect_rest(call, x, values, dt, lengths)
         with without_autocast(x.device):
-            found = implementation.backward(
-                call, (True,) * 5, x, weight_x, weight_h, state[0], values, dt, lengths, y, used,
+            *found, of_vectors = implementation.backward(
+                call, (True,) * 6, x, weight_x, weight_h, state[0], values, dt, lengths, y, used,
                 grad_y, of_last, False
             )  # fmt: skip
+        found.append(torch.stack(of_vectors) if of_vectors else None)
     made = zip(found, inputs, strict=True)
     return tuple(_fresh(gradient, like) for gradient, like in made)  # type: ignore[return-value]
 
@@ -316,7 +315,8 @@ def _described(
         )
     shape = (*x.shape, weight_h.shape[1])
     dtypes = (x.dtype, weight_x.dtype, bias.dtype, weight_h.dtype)
-    call = LayerCall(cell, tuple(constants), dtype, shape, dtypes)
+    links = ("identity",) * len(get_cell(cell).vectors)
+    call = LayerCall(cell, tuple(constants), dtype, shape, dtypes, links)
     expect(x, "state", state, call.state_dtype, len(get_cell(cell).states), shape[0], shape[3])
     route = choose(get_cell(cell), dtype, x.device)
     if not route.fused:

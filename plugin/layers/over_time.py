@@ -64,7 +64,8 @@ class CellOverTime:
         self.learned_names = [f"{n}_raw" for n in vectors if self.options[n] is None]
         self.fixed_names = [n for n in vectors if self.options[n] is not None]
         # The link of each vector and the name of its raw value; a fixed vector is its own raw value.
-        self._links = ["identity" if n in self.fixed_names else vectors[n].link for n in vectors]
+        fixed = self.fixed_names
+        self._links = tuple("identity" if n in fixed else vectors[n].link for n in vectors)
         self.raw_names = [n if n in self.fixed_names else f"{n}_raw" for n in vectors]
         own = {source: len(self.cell.gates_of(source)) for source in "xh"}
         self._read_partly = {s for s, count in own.items() if 0 < count < len(self.cell.gates)}
@@ -169,13 +170,13 @@ class CellOverTime:
             scales = kept_scale(of_x, x.dtype), kept_scale(of_u, torch.float32)
         else:
             inputs[0], inputs[3] = dropped(x, numbers.weight_h, numbers.dropout)
-        call = LayerCall(self.cell.name, self._constants, dtype, shape, dtypes, scales)
+        call = LayerCall(self.cell.name, self._constants, dtype, shape, dtypes, self._links, scales)
         if traced:
             first = states or self.zeros(batch, numbers.bias).values()
             vectors = self.vector_values(numbers.raw)
             y, last = run_operator(call, dt, lengths, inputs[:4], first, vectors)
         else:
-            y, last = run_function(route.name, call, self._links, dt, lengths, inputs, masks)
+            y, last = run_function(route.name, call, dt, lengths, inputs, masks)
         return y, dict(zip(names, last, strict=True))
 
     def _run_reference(

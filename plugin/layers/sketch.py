@@ -124,6 +124,30 @@ class Sketch:
             self.launches.copies(self._copies)
         self._copies = []
 
+    def link_vectors(self, values: Tensor, raw: Sequence[Tensor], links: Sequence[str]) -> None:
+        """values [K, more] = link(raw [H]) of each, and 1 from H on."""
+        given = [
+            (self.place(r), r.dtype == torch.float32, r.stride(0), link)
+            for r, link in zip(raw, links, strict=True)
+        ]
+        self.launches.link_vectors(
+            values=self.place(values), raw=given, units=raw[0].shape[0], pitch=values.shape[1]
+        )
+
+    def vector_gradients(
+        self, by_row: Tensor, values: Tensor, of_raw: Tensor, links: Sequence[str]
+    ) -> None:
+        """of_raw [K,H] from the gradients of the values [K,B,more] for each row."""
+        self.launches.vector_gradients(
+            by_row=self.place(by_row),
+            values=self.place(values),
+            of_raw=self.place(of_raw),
+            links=links,
+            rows=by_row.shape[1],
+            units=of_raw.shape[1],
+            pitch=by_row.shape[2],
+        )
+
     def product(self, x: Tensor, w: Tensor, out: Tensor, tf32: bool) -> None:
         """out [n,m] = x [n,k] w [k,m]. Rows or columns of x and w are dense."""
         x_turned, w_turned = x.stride(1) != 1, w.stride(1) != 1

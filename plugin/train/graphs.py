@@ -12,8 +12,10 @@ values; use --no-cuda-graphs for it.
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import Any
 
@@ -92,12 +94,15 @@ class UpdateGraphs:
     def _capture(
         self, batch: Batch, state: State | None
     ) -> tuple[torch.cuda.CUDAGraph, Tensor, State | None]:
-        """Like `torch.cuda.graph`, but keeps torch's caches of memory: later updates would have to fill them."""
+        """Like `torch.cuda.graph`, but keeps torch's caches of memory, which updates would have to fill again.
+
+        What the garbage collector freed meanwhile could be a graph of an earlier run, which ends the capture.
+        """
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize()
         if torch.cuda.mem_get_info()[0] < torch.cuda.memory_reserved():
             torch.cuda.empty_cache()
-        with torch.cuda.stream(self.stream):
+        with torch.cuda.stream(self.stream), _no_garbage_collection():
             # Other threads (a data loader, a monitor) may use the GPU during the capture.
             graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
             try:
@@ -105,6 +110,17 @@ class UpdateGraphs:
             finally:
                 graph.capture_end()
         return graph, numbers, after
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 class Recording:

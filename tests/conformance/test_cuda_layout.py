@@ -48,8 +48,8 @@ def both(cell, shape, odd):
                 *first,
                 *layer._raw_vectors(),
             ]
-            call = LayerCall(cell.name, layer._constants, kind, shape, (kind,) * 4)
-            y, last = run_function("layer_cuda", call, layer._links, step, lengths, inputs)
+            call = LayerCall(cell.name, layer._constants, kind, shape, (kind,) * 4, layer._links)
+            y, last = run_function("layer_cuda", call, step, lengths, inputs)
         else:
             y, last = one(own, dict(zip(state, first, strict=True)) or None, step, lengths)
             last = list(last.values())
@@ -77,14 +77,14 @@ def arguments(cell, shape=(3, 5, 4, 11), dtype=torch.float32):
     x = torch.randn(*shape[:3], requires_grad=True)
     matrices = layer.matrix("weight_x"), layer.bias, layer.matrix("weight_h")
     inputs = [x, *matrices, *layer._raw_vectors()]
-    call = LayerCall(cell.name, layer._constants, dtype, shape, (torch.float32,) * 4)
+    call = LayerCall(cell.name, layer._constants, dtype, shape, (torch.float32,) * 4, layer._links)
     return layer, call, inputs
 
 
 def test_bfloat16_products_of_float32_parameters(compiled_cell):
     """As under autocast."""
     layer, call, inputs = arguments(compiled_cell, dtype=torch.bfloat16)
-    y, last = run_function("layer_cuda", call, layer._links, None, None, inputs)
+    y, last = run_function("layer_cuda", call, None, None, inputs)
     exact = Recurrent(compiled_cell.name, 4, 11, backend="reference").double()
     exact.load_state_dict(layer.state_dict())
     x = inputs[0].detach().double().requires_grad_()
@@ -102,18 +102,18 @@ def test_bfloat16_products_of_float32_parameters(compiled_cell):
 
 
 def test_a_second_derivative_is_refused(representative_cell):
-    layer, call, inputs = arguments(representative_cell)
-    y, _ = run_function("layer_cuda", call, layer._links, None, None, inputs)
+    _, call, inputs = arguments(representative_cell)
+    y, _ = run_function("layer_cuda", call, None, None, inputs)
     (first,) = torch.autograd.grad(y.square().sum(), inputs[0], create_graph=True)
     with pytest.raises(NotImplementedError, match="double backward"):
         first.sum().backward()
 
 
 def test_a_view_with_its_sign_turned(representative_cell):
-    layer, call, inputs = arguments(representative_cell)
+    _, call, inputs = arguments(representative_cell)
     turned = torch._neg_view(inputs[0].detach())
     found = [
-        run_function("layer_cuda", call, layer._links, None, None, [x, *inputs[1:]])[0]
+        run_function("layer_cuda", call, None, None, [x, *inputs[1:]])[0]
         for x in (turned, -inputs[0].detach())
     ]
     assert torch.equal(*found)
@@ -125,7 +125,7 @@ def test_what_lies_past_a_length_does_not_matter(representative_cell):
     spoilt[0, 2:], spoilt[2] = float("nan"), float("inf")
     found = []
     for x in (inputs[0].detach(), spoilt):
-        y, _ = run_function("layer_cuda", call, layer._links, None, lengths, [x, *inputs[1:]])
+        y, _ = run_function("layer_cuda", call, None, lengths, [x, *inputs[1:]])
         found.append(torch.autograd.grad(y.sum(), layer.weight_h)[0])
     assert torch.equal(*found)
 
@@ -134,7 +134,7 @@ def test_saved_tensors_that_a_hook_has_replaced(representative_cell):
     layer, call, inputs = arguments(representative_cell)
 
     def gradient():
-        y, _ = run_function("layer_cuda", call, layer._links, None, None, inputs)
+        y, _ = run_function("layer_cuda", call, None, None, inputs)
         return torch.autograd.grad(y.sum(), [inputs[0], layer.weight_h])
 
     expected = gradient()
@@ -146,7 +146,7 @@ def test_saved_tensors_that_a_hook_has_replaced(representative_cell):
         found = gradient()
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
     with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t.flatten()[:-1]):
-        y, _ = run_function("layer_cuda", call, layer._links, None, None, inputs)
+        y, _ = run_function("layer_cuda", call, None, None, inputs)
         with pytest.raises((ValueError, RuntimeError)):
             y.sum().backward()
 
@@ -173,7 +173,7 @@ def test_saved_tensors_that_a_hook_has_put_at_odd_addresses(representative_cell,
         return memory[dtype.itemsize :].view(dtype).view(shape)
 
     with torch.autograd.graph.saved_tensors_hooks(packed, unpacked):
-        y, _ = run_function("layer_cuda", call, layer._links, None, None, inputs)
+        y, _ = run_function("layer_cuda", call, None, None, inputs)
     torch.autograd.grad(y.sum(), [inputs[0], layer.weight_h])
     assert len(read) == 2 and not any(address % 16 for address in read)
 

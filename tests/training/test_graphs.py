@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
+import torch
 
 from tsm.plugin.criterions import CRITERIONS
 from tsm.plugin.train import graphs
@@ -102,6 +105,24 @@ def test_a_criterion_that_looks_at_its_numbers_trains_without(runs, replays, mon
     assert not replays
     assert "not replayed as CUDA graphs" in "".join(capsys.readouterr())
     assert_same(without_time(runs.checkpoint("curious")), without_time(runs.checkpoint("plain")))
+
+
+def test_garbage_of_an_earlier_run_does_not_end_a_capture(runs, replays, monkeypatch):
+    """A trainer is garbage in cycles, with its graphs. Here the collector would run inside captures."""
+    original, before = CRITERIONS.get("cross_entropy").__call__, gc.get_threshold()
+
+    def tidy(self, logits, batch):
+        gc.set_threshold(1 if torch.cuda.is_current_stream_capturing() else 0)
+        return original(self, logits, batch)
+
+    monkeypatch.setattr(CRITERIONS.get("cross_entropy"), "__call__", tidy)
+    try:
+        assert runs("earlier", "", FULL) == 0
+        once = len(replays)
+        assert runs("later", "", FULL) == 0
+    finally:
+        gc.set_threshold(*before)
+    assert len(replays) == 2 * once > 0
 
 
 def test_no_more_shapes_are_recorded_than_said(runs, replays, monkeypatch):
