@@ -59,7 +59,7 @@ def goals(rows: list[Row]) -> list[Goal]:
 def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--recipes", nargs="+", choices=RECIPES, default=list(RECIPES))
     parser.add_argument("--layers", nargs="+", choices=LAYERS, default=list(LAYERS))
-    parser.add_argument("--epochs", type=integer(1), default=3, help="that count (default 3)")
+    parser.add_argument("--epochs", type=integer(1), default=8, help="that count (default 8)")
     parser.add_argument("--data", type=Path, metavar="DIR", help="the official files")
     parser.add_argument("--data-bin", type=Path, default=Path("data-bin"), metavar="DIR")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write a JSON file")

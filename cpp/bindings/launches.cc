@@ -3,8 +3,8 @@
 // A layer's call is a few launches over a dozen arrays. Their shapes and strides, the kernels,
 // plans and products are the same in every call, so only addresses are passed to `run`. Products
 // and the recurrence, which may be hundreds of launches, are replayed as a graph if their addresses
-// come again. Copies are not part of it: only they use x, the weights and their gradients, whose
-// addresses change more often.
+// come again. Copies and the links of vectors are not part of it: only they use x, the weights, the
+// raw vectors and their gradients, whose addresses change more often.
 #ifdef TSM_WITH_CUDA
 #include <pybind11/stl.h>
 
@@ -25,7 +25,7 @@
 #include "kernels/cuda/train/products.h"
 #include "kernels/cuda/train/recurrence.h"
 #include "kernels/cuda/train/strided_copies.h"
-#include "kernels/cuda/train/unit_vectors.h"
+#include "kernels/cuda/train/vector_links.h"
 #include "layer_names.h"
 #include "no_gil.h"
 
@@ -124,11 +124,11 @@ cuda::Link link_named(const std::string& name) {
 
 using Launch = std::function<void(const Arrays&, uintptr_t stream)>;
 
-// Launches that follow each other, all of them around the products and the recurrence or none.
+// Launches that follow each other. Either all of them may be replayed, or none.
 struct Section {
   std::vector<Launch> launches;
   std::vector<size_t> used;                  // arrays; may repeat
-  std::unique_ptr<cuda::Replayed> replayed;  // null: around
+  std::unique_ptr<cuda::Replayed> replayed;  // null: launched each time
 
   void run(const Arrays& arrays, uintptr_t stream) const {
     const auto launch_all = [&](uintptr_t on) {
@@ -170,8 +170,8 @@ class Launches {
     }
   }
 
-  // Values of a cell's vectors. raw: where each begins, whether it is float32 (or else bfloat16), its
-  // stride, its link.
+  // Values of a cell's vectors. raw: where each begins, whether it is float32 (or else bfloat16),
+  // its stride, its link.
   void link_vectors(const Place& values,
                     const std::vector<std::tuple<Place, bool, int64_t, std::string>>& raw,
                     int64_t units, int64_t pitch) {

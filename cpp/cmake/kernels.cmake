@@ -135,7 +135,7 @@ if(TSM_WITH_CUDA)
     cpp/src/kernels/cuda/train/run/recurrence.cu
     cpp/src/kernels/cuda/train/steps/steps.cc
     cpp/src/kernels/cuda/train/strided_copies.cu
-    cpp/src/kernels/cuda/train/unit_vectors.cu)
+    cpp/src/kernels/cuda/train/vector_links.cu)
   target_compile_definitions(tsm_training PUBLIC TSM_WITH_CUDA)
   target_link_libraries(tsm_training PUBLIC ${CMAKE_DL_LIBS})
 

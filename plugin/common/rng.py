@@ -13,7 +13,7 @@ import zlib
 
 from .lazy import np
 
-MAX_SEED = _WORD = 2**64 - 1
+MAX_SEED = _MASK = 2**64 - 1
 
 
 def check_seed(seed: int) -> int:
@@ -46,6 +46,8 @@ def permutation(n: int, seed: int, purpose: str, epoch: int = 0) -> np.ndarray:
 
 def normal_pair(seed: int, purpose: str, epoch: int = 0, index: int = 0) -> tuple[float, float]:
     """(u, g): u uniform in [0, 1), g = sqrt(-2 log(1 - a)) cos(2 pi b) normal (Box and Muller)."""
+    if not (0 <= epoch <= MAX_SEED and 0 <= index <= MAX_SEED):
+        raise ValueError(f"epoch is {epoch} and index {index}; accepted: 0 to 2**64 - 1")
     four = four_words(check_seed(seed), zlib.crc32(purpose.encode()), epoch, index)
     u, a, b = [(word >> 11) * 2.0**-53 for word in four[:3]]
     return u, math.sqrt(-2.0 * math.log(1.0 - a)) * math.cos(2.0 * math.pi * b)
@@ -57,10 +59,10 @@ def four_words(seed: int, purpose: int, epoch: int, index: int) -> tuple[int, in
     a, b, c, d = 1, index, epoch, 0  # numpy counts before it draws
     for _ in range(10):
         low, high = 0xD2E7470EE14C6C93 * a, 0xCA5A826395121157 * c
-        a, b = (high >> 64) ^ b ^ seed, high & _WORD
-        c, d = (low >> 64) ^ d ^ purpose, low & _WORD
-        seed = (seed + 0x9E3779B97F4A7C15) & _WORD
-        purpose = (purpose + 0xBB67AE8584CAA73B) & _WORD
+        a, b = (high >> 64) ^ b ^ seed, high & _MASK
+        c, d = (low >> 64) ^ d ^ purpose, low & _MASK
+        seed = (seed + 0x9E3779B97F4A7C15) & _MASK
+        purpose = (purpose + 0xBB67AE8584CAA73B) & _MASK
     return a, b, c, d
 
 

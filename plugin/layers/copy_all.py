@@ -13,11 +13,11 @@ from . import gpu
 from .gpu import current_stream
 from .sketch import KINDS_OF_CALLS, Sketch
 
-Kind = tuple[torch.dtype, tuple[int, ...], tuple[int, ...]]
-"""Dtype, shape and strides."""
+Given = tuple[torch.dtype, tuple[int, ...], tuple[int, ...]]
+"""Dtype, shape and strides of an array."""
 
 AT_ONCE = 12
-"""The number of copies in a launch."""
+"""The number of copies in a launch of the core. A call of the core has at most 32 arrays."""
 
 
 def copy_all(values: Sequence[Tensor], places: Sequence[Tensor]) -> None:
@@ -26,7 +26,8 @@ def copy_all(values: Sequence[Tensor], places: Sequence[Tensor]) -> None:
     rest: dict[torch.dtype, list[tuple[Tensor, Tensor]]] = {}
     for value, place in zip(values, places, strict=True):
         source, to = _readable(value), _readable(place)
-        if source is not None and to is not None:
+        alike = value.shape == place.shape and value.dtype == place.dtype
+        if alike and source is not None and to is not None:
             fast.append((source, to))
         else:
             rest.setdefault(value.dtype, []).append((value, place))
@@ -39,15 +40,14 @@ def copy_all(values: Sequence[Tensor], places: Sequence[Tensor]) -> None:
 def _launch(pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
     arrays = [t for pair in pairs for t in pair]
     device = arrays[0].device
-    kinds = tuple([(t.dtype, t.shape, t.stride()) for t in arrays])
-    run = _described(device.index, kinds)
+    run = _described(device.index, tuple([(t.dtype, t.shape, t.stride()) for t in arrays]))
     run(tuple([t.data_ptr() for t in arrays]), current_stream(device))
 
 
 @lru_cache(KINDS_OF_CALLS)
-def _described(device: int, kinds: tuple[Kind, ...]) -> Any:
+def _described(device: int, given: tuple[Given, ...]) -> Any:
     sketch = Sketch(device)
-    arrays = [sketch.array(*kind) for kind in kinds]
+    arrays = [sketch.array(*like) for like in given]
     for value, place in zip(arrays[::2], arrays[1::2], strict=True):
         sketch.copy(place, value)
     sketch.run_copies()

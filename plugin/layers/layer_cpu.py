@@ -29,18 +29,13 @@ def forward(
     keep: bool,
 ) -> tuple[Tensor, list[Tensor], tuple[Tensor, ...]]:
     """Returns y [B,T,H], the last states [B,H], and the arrays for backward (none unless `keep`)."""
-    batch, steps, inputs, hidden = call.shape
+    batch, steps, _, hidden = call.shape
     info, exact = cell_info(call.cell), call.state_dtype
     width = info["gates"] * hidden
     x, weight_x, bias, weight_h = _arrays(call, x, weight_x, bias, weight_h)
     state = [_readable(t, exact) for t in state]
-    kind = weight_x.dtype
-    expect(x, "weight_x", weight_x, kind, width, inputs)
-    expect(x, "bias", bias, kind, width)
-    expect(x, "weight_h", weight_h, kind, rows_of_u(call.cell, hidden), hidden)
-    for one in state:
-        expect(x, "a state", one, exact, batch, hidden)
-    expect_rest(call, x, vectors, dt, lengths)
+    expect(x, "bias", bias, weight_x.dtype, width)
+    _expect(call, x, weight_x, weight_h, state, vectors, dt, lengths)
     values = values_of(call.links, vectors, exact)
     y = empty((batch, steps, hidden), call.dtype, x.device)
     last = [y.new_empty(batch, hidden, dtype=exact) for _ in range(info["states"])]
@@ -80,12 +75,14 @@ def backward(
     overwrite: bool,
 ) -> Gradients:
     """Gradients in the core's precision. overwrite: `saved` may be overwritten."""
-    batch, _, _, hidden = call.shape
+    batch, steps, _, hidden = call.shape
     x, weight_x, _, weight_h = _arrays(call, x, weight_x, weight_x, weight_h)
     exact = call.state_dtype
     h = None if h is None else _readable(h, exact)
+    _expect(call, x, weight_x, weight_h, [] if h is None else [h], vectors, dt, lengths)
     grad_y = None if grad_y is None else _dense(grad_y)
     grad_last = [None if g is None else _dense(g) for g in grad_last]
+    expect(x, "y", y, call.dtype, batch, steps, hidden)
     expect(y, "grad_y", grad_y, y.dtype, *y.shape)
     for grad in grad_last:
         expect(y, "the gradient of a state", grad, exact, batch, hidden)
@@ -149,6 +146,27 @@ def _described(call: LayerCall, x: Tensor, weight_x: Tensor) -> dict[str, Any]:
         "full_precision_x": x.dtype == exact,
         "full_precision_weights": weight_x.dtype == exact,
     }
+
+
+def _expect(
+    call: LayerCall,
+    x: Tensor,
+    weight_x: Tensor,
+    weight_h: Tensor,
+    state: Sequence[Tensor],
+    vectors: Sequence[Tensor],
+    dt: Tensor | None,
+    lengths: Tensor | None,
+) -> None:
+    """Checks what both directions read. In backward, a saved-tensor hook may have replaced it."""
+    batch, steps, inputs, hidden = call.shape
+    width = cell_info(call.cell)["gates"] * hidden
+    expect(x, "x", x, x.dtype, batch, steps, inputs)
+    expect(x, "weight_x", weight_x, weight_x.dtype, width, inputs)
+    expect(x, "weight_h", weight_h, weight_x.dtype, rows_of_u(call.cell, hidden), hidden)
+    for one in state:
+        expect(x, "a state", one, call.state_dtype, batch, hidden)
+    expect_rest(call, x, vectors, dt, lengths)
 
 
 def _arrays(

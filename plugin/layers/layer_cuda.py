@@ -217,7 +217,7 @@ def backward(
     made.run(tuple([0 if t is None else t.data_ptr() for t in arrays]), current_stream(device))
     grad_x, grad_w, grad_b, grad_u, of_vectors = found
     of_state = sums.as_strided(*made.states) if needs[4] else None
-    raw = None if of_vectors is None else of_vectors.unbind()
+    raw = None if of_vectors is None else of_vectors.unsafe_chunk(len(call.links))
     return Gradients(grad_x, grad_w, grad_b, grad_u, of_state, raw)
 
 
@@ -303,7 +303,8 @@ def _backward(
             sketch.copy(grad_u.unflatten(0, (gates, hidden)), of_u, 0.0, mask_u, call.scales[1])
     sketch.run_copies()
     if of_vectors is not None:
-        sketch.vector_gradients(sums[states:], values, of_vectors, call.links)
+        of_raw = of_vectors.unflatten(0, (len(call.links), hidden))
+        sketch.vector_gradients(sums[states:], values, of_raw, call.links)
     bytes_ = 0 if overwrite else z.numel() * z.dtype.itemsize
     return _Backward(
         sketch.launches.run,
@@ -324,7 +325,7 @@ def _gradient_kinds(call: LayerCall, needs: tuple[bool, ...]) -> list[Kind | Non
     shapes.append((rows_of_u(call.cell, hidden), hidden))
     kinds = [kind if kind in COPIED else call.dtype for kind in call.input_dtypes]
     kinds.append(torch.float32)
-    shapes.append((len(call.links), hidden))
+    shapes.append((len(call.links) * hidden,))
     return [
         (kind, shape) if need and shape[0] else None
         for need, kind, shape in zip((*needs[:4], needs[5]), kinds, shapes, strict=True)

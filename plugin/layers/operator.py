@@ -24,7 +24,7 @@ from ..common.torch_private import (
     without_autocast,
 )
 from . import layer_cpu, layer_cuda
-from .checks import expect, expect_rest, refuse
+from .checks import expect, refuse
 from .choose import choose
 from .contract import LayerCall
 
@@ -109,7 +109,7 @@ class LayerFunction(torch.autograd.Function):
         )
         if keep:
             ctx.fixed = fixed
-            ctx.addresses = [t.data_ptr() for t in saved]
+            ctx.places = [(t.data_ptr(), t.shape) for t in saved]
             ctx.set_materialize_grads(False)
             # Always save y, which is used to detect second derivatives.
             read: tuple[Tensor | None, ...] = (None, None, None, None, y, dt, lengths)
@@ -122,14 +122,14 @@ class LayerFunction(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
         x, weight_x, weight_h, h, y, dt, lengths, *saved = ctx.saved_tensors
-        if ctx.addresses is None:  # a backward that raised has overwritten them
+        if ctx.places is None:  # a backward that raised has overwritten them
             raise RuntimeError("a second backward after one without retain_graph=True")
         if is_transformed([g for g in grads if g is not None]):
             refuse("vmap")
         implementation, call = ctx.fixed[:2]
         count = len(call.links) if implementation.READS_INPUTS else 0
         vectors, saved = saved[:count], saved[count:]
-        hooked = [t.data_ptr() for t in saved] != ctx.addresses
+        hooked = [(t.data_ptr(), t.shape) for t in saved] != ctx.places
         if hooked:  # a saved-tensor hook has replaced them
             saved = _checked(implementation, call, saved)
         if implementation.READS_INPUTS:  # y is also read by address
@@ -137,7 +137,7 @@ class LayerFunction(torch.autograd.Function):
         # Overwrite the saved arrays if the graph is not retained and they are still those of forward.
         overwrite = not graph_is_retained() and not hooked
         if overwrite:
-            ctx.addresses = None
+            ctx.places = None
         needs = ctx.needs_input_grad[1:]
         arrays = (x, weight_x, weight_h, h, vectors, dt, lengths, y, saved, *grads)
         run = _DifferentiatedOnce.apply if torch.is_grad_enabled() else _gradients
@@ -279,7 +279,6 @@ def backward_operator(
         values = list(vectors)
         used = _checked(implementation, call, saved[: len(implementation.saved_shapes(call, True))])
         expect(x, "y", y, dtype, *call.shape[:2], call.shape[3])
-        expect_rest(call, x, values, dt, lengths)
         with without_autocast(x.device):
             *found, of_vectors = implementation.backward(
                 call, (True,) * 6, x, weight_x, weight_h, state[0], values, dt, lengths, y, used,

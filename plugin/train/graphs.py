@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -44,7 +45,7 @@ class UpdateGraphs:
         self, compute: Compute, parameters: Sequence[nn.Parameter], note: Callable[[str], None]
     ) -> None:
         self.compute, self.parameters, self.note = compute, parameters, note
-        self.pool, self.stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
+        self.pool = torch.cuda.graph_pool_handle()
         self.seen: Counter[Hashable] = Counter()
         self.recordings: dict[Hashable, Recording] = {}
         self.most = MOST
@@ -84,42 +85,45 @@ class UpdateGraphs:
         batch, state = _copy(batch, state)
         for p in self.parameters:
             p.grad = None
-        graph, numbers, after = self._capture(batch, state)
+        graph = torch.cuda.CUDAGraph()
+        with _capturing(graph, self.pool):
+            numbers, after = self.compute(batch, state)
         # The list is complete, since `compute` gives every parameter a gradient.
         gradients = [borrowed(p.grad) for p in self.parameters if p.grad is not None]
         for p in self.parameters:
             p.grad = None
         return Recording(graph, _tensors(batch, state), numbers, after, gradients)
 
-    def _capture(
-        self, batch: Batch, state: State | None
-    ) -> tuple[torch.cuda.CUDAGraph, Tensor, State | None]:
-        """Like `torch.cuda.graph`, but keeps torch's caches of memory, which updates would have to fill again.
 
-        What the garbage collector freed meanwhile could be a graph of an earlier run, which ends the capture.
-        """
-        graph = torch.cuda.CUDAGraph()
-        torch.cuda.synchronize()
-        if torch.cuda.mem_get_info()[0] < torch.cuda.memory_reserved():
-            torch.cuda.empty_cache()
-        with torch.cuda.stream(self.stream), _no_garbage_collection():
-            # Other threads (a data loader, a monitor) may use the GPU during the capture.
-            graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
-            try:
-                numbers, after = self.compute(batch, state)
-            finally:
-                graph.capture_end()
-        return graph, numbers, after
+@lru_cache
+def _capture_stream(device: int) -> torch.cuda.Stream:
+    """One for all runs: libraries keep memory for each stream that they were used on."""
+    return torch.cuda.Stream(device)
 
 
 @contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    was_on = gc.isenabled()
+def _capturing(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
+    """Like `torch.cuda.graph`, but torch's caches of memory are kept: updates would have to fill them again.
+
+    Garbage is collected later. It could hold a graph of an earlier run, and freeing one ends the capture.
+    """
+    torch.cuda.synchronize()
+    if (
+        torch.cuda.mem_get_info()[0] < torch.cuda.memory_reserved()
+    ):  # the pool may need as much again
+        torch.cuda.empty_cache()
+    collects = gc.isenabled()
     gc.disable()
     try:
-        yield
+        with torch.cuda.stream(_capture_stream(torch.cuda.current_device())):
+            # Other threads (a data loader, a monitor) may use the GPU during the capture.
+            graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+            try:
+                yield
+            finally:
+                graph.capture_end()
     finally:
-        if was_on:
+        if collects:
             gc.enable()
 
 

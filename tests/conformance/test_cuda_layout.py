@@ -101,6 +101,26 @@ def test_bfloat16_products_of_float32_parameters(compiled_cell):
         assert_close(one / scale, other / scale, "cuda_gradient", "bfloat16", "a gradient")
 
 
+def test_vectors_that_are_not_learned(compiled_cell):
+    """Frozen, and as the only ones that need a gradient: the same gradients."""
+    layer, call, inputs = arguments(compiled_cell)
+    raw = layer._raw_vectors()
+    others = [p for p in layer.parameters() if all(p is not r for r in raw)]
+
+    def gradients(wanted):
+        for p in layer.parameters():
+            p.requires_grad_(any(p is w for w in wanted))
+        y, _ = run_function("layer_cuda", call, None, None, inputs)
+        return torch.autograd.grad(y.square().sum(), wanted) if wanted else ()
+
+    inputs[0].requires_grad_(False)
+    everything, alone = gradients([*others, *raw]), gradients(raw)
+    assert all(map(torch.equal, everything, [*gradients(others), *alone]))
+    for gradient in alone:
+        assert gradient.abs().sum() > 0
+        gradient.mul_(torch.ones(1, requires_grad=True))  # not a view that torch protects
+
+
 def test_a_second_derivative_is_refused(representative_cell):
     _, call, inputs = arguments(representative_cell)
     y, _ = run_function("layer_cuda", call, None, None, inputs)

@@ -27,6 +27,12 @@ def test_four_words_are_the_first_of_many(seed, epoch, index):
     assert list(found) == rng.words(4, seed, "bptt", epoch, index).tolist()
 
 
+@pytest.mark.parametrize("at", [(-1, 0), (0, -1), (0, 2**64)])
+def test_places_outside_the_counter(at):
+    with pytest.raises(ValueError, match="epoch is"):
+        rng.normal_pair(1, "bptt", *at)
+
+
 def test_seed_purpose_epoch_and_index_all_matter():
     base = rng.words(4, 1, "a", 1, 1).tolist()
     for other in ((2, "a", 1, 1), (1, "b", 1, 1), (1, "a", 2, 1), (1, "a", 1, 2)):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import threading
+import weakref
 
 import pytest
 import torch
@@ -108,23 +110,46 @@ def test_a_criterion_that_looks_at_its_numbers_trains_without(runs, replays, mon
 
 
 def test_garbage_of_an_earlier_run_does_not_end_a_capture(runs, replays, monkeypatch):
-    """A trainer is garbage in cycles, with its graphs. Here the collector runs inside captures, if it may."""
-    original, before = CRITERIONS.get("cross_entropy").__call__, gc.get_threshold()
-    gc.set_threshold(0)
+    """Graphs in a cycle are freed by the collector. Here it runs inside captures, if it may."""
+    loss, init = CRITERIONS.get("cross_entropy").__call__, graphs.UpdateGraphs.__init__
+    before, made = gc.get_threshold(), []
+
+    def begin(self, *given):
+        init(self, *given)
+        self.itself = self
+        made.append(weakref.ref(self))
 
     def tidy(self, logits, batch):
         if torch.cuda.is_current_stream_capturing() and gc.isenabled():
             gc.collect()
-        return original(self, logits, batch)
+        return loss(self, logits, batch)
 
+    monkeypatch.setattr(graphs.UpdateGraphs, "__init__", begin)
     monkeypatch.setattr(CRITERIONS.get("cross_entropy"), "__call__", tidy)
+    gc.set_threshold(0)
     try:
         assert runs("earlier", "", FULL) == 0
         once = len(replays)
+        assert made[0]() is not None
         assert runs("later", "", FULL) == 0
     finally:
         gc.set_threshold(*before)
     assert len(replays) == 2 * once > 0
+
+
+def test_backward_runs_in_the_callers_thread(runs, monkeypatch):
+    threads, original = set(), Trainer.backward
+
+    def backward(trainer, batch):
+        hook = trainer.parameters[0].register_hook(lambda grad: threads.add(threading.get_ident()))
+        try:
+            return original(trainer, batch)
+        finally:
+            hook.remove()
+
+    monkeypatch.setattr(Trainer, "backward", backward)
+    assert runs("plain", "--no-cuda-graphs", LM.format(cell="plstm")) == 0
+    assert threads == {threading.get_ident()}
 
 
 def test_no_more_shapes_are_recorded_than_said(runs, replays, monkeypatch):

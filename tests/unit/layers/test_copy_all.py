@@ -60,6 +60,13 @@ def test_without_kernels():
     check("cpu")
 
 
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_a_place_of_another_shape_is_refused(device):
+    value, place = torch.ones(3, device=device), torch.zeros(5, device=device)
+    with pytest.raises(RuntimeError):
+        copy_all([value], [place])
+
+
 @pytest.mark.gpu
 def test_on_a_gpu():
     check("cuda")

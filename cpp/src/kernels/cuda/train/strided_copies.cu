@@ -8,6 +8,12 @@ namespace tsm::cuda {
 namespace {
 
 constexpr int kThreads = 256, kItems = 4;  // threads per block; items per thread, all in one row
+// Blocks per multiprocessor: as many as have enough registers.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+constexpr int kBlocks = 5;
+#else
+constexpr int kBlocks = 6;
+#endif
 
 struct Copies {
   StridedCopy copy[kMaxStridedCopies];
@@ -74,7 +80,7 @@ __device__ void copy_items(const StridedCopy& p, uint32_t i, uint32_t j, uint32_
       if (at >= inside)
         assign(item.at[m], p.fill);
       else if (masked)
-        assign(item.at[m], as_float(read[n].at[m]) * (keep[n] >> 8 * m & 255 ? p.scale : 0.0f));
+        assign(item.at[m], as_float(read[n].at[m]) * ((keep[n] >> (8 * m) & 255) ? p.scale : 0.0f));
       else
         assign(item.at[m], read[n].at[m]);
     }
@@ -93,7 +99,8 @@ __device__ void copy_row(int numbers, const Where&... where) {
 }
 
 template <bool kMasks>
-__global__ void __launch_bounds__(kThreads, 6) copy_kernel(const __grid_constant__ Copies all) {
+__global__ void __launch_bounds__(kThreads, kBlocks)
+    copy_kernel(const __grid_constant__ Copies all) {
   int which = 0;
   while (blockIdx.x >= all.end[which]) ++which;
   const StridedCopy& p = all.copy[which];

@@ -15,8 +15,8 @@ struct RawVector {
 
 constexpr int kMaxVectors = 16;
 
-// values [count][pitch] = link(raw), rounded to the dtype of raw; 1 from `units` on. Asynchronous
-// on `stream`, as is the other one.
+// values [count][pitch] = link(raw), rounded to bfloat16 if raw is; 1 from `units` on. Both
+// functions are asynchronous on `stream`, and take 1 to kMaxVectors vectors.
 void link_vectors(const RawVector* vectors, int count, int64_t units, int64_t pitch, float* values,
                   uintptr_t stream);
 

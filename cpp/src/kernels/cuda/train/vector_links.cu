@@ -2,7 +2,7 @@
 
 #include "core/error.h"
 #include "kernels/cuda/check.h"
-#include "kernels/cuda/train/unit_vectors.h"
+#include "kernels/cuda/train/vector_links.h"
 
 namespace tsm::cuda {
 namespace {
@@ -72,17 +72,17 @@ dim3 blocks(int64_t units, int of, int count) {
 
 void link_vectors(const RawVector* vectors, int count, int64_t units, int64_t pitch, float* values,
                   uintptr_t stream) {
-  require(0 < count && count <= kMaxVectors, "too many vectors");
+  require(0 < count && count <= kMaxVectors, "the number of a cell's vectors");
   RawVectors all{};
   for (int i = 0; i < count; ++i) all.at[i] = vectors[i];
-  link_kernel<<<blocks(pitch, kThreads, count), kThreads, 0, cudaStream_t(stream)>>>(
-      all, units, pitch, values);
+  link_kernel<<<blocks(pitch, kThreads, count), kThreads, 0, cudaStream_t(stream)>>>(all, units,
+                                                                                     pitch, values);
   check(cudaGetLastError(), "vectors");
 }
 
 void vector_gradients(const VectorGradients& given, const Link* links, int count,
                       uintptr_t stream) {
-  require(0 < count && count <= kMaxVectors, "too many vectors");
+  require(0 < count && count <= kMaxVectors, "the number of a cell's vectors");
   Links all{};
   for (int i = 0; i < count; ++i) all.at[i] = links[i];
   gradients_kernel<<<blocks(given.units, kUnits, count), dim3(kUnits, kRows), 0,
