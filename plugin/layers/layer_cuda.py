@@ -197,6 +197,8 @@ def backward(
     expect(rows, "grad_y", grad_y, call.dtype, batch, steps, hidden)
     for grad in grad_last:
         expect(rows, "the gradient of a state", grad, torch.float32, batch, hidden)
+    expect(rows, "dt", dt, torch.float32, batch, steps)
+    expect(rows, "lengths", lengths, torch.int64, batch)
     grads = [None if g is None else _copyable(g, g.dtype) for g in (grad_y, *grad_last)]
     direct = grads[0] is not None and hidden % 2 == 0 and _is_dense(grads[0])
     dt, lengths = _dense(dt), _dense(lengths)

@@ -171,6 +171,21 @@ def test_saved_tensors_that_a_hook_has_replaced(representative_cell):
             y.sum().backward()
 
 
+@pytest.mark.parametrize("which", ["dt", "lengths"])
+def test_a_hook_that_shortens(which, power_law_cell):
+    _, call, inputs = arguments(power_law_cell)
+    given = {"dt": torch.ones(3, 5), "lengths": torch.tensor([2, 5, 0])}
+    shape = given[which].shape
+
+    def shortened(t):
+        return t[:-1].clone() if t.shape == shape else t
+
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t, shortened):
+        y, _ = run_function("layer_cuda", call, given["dt"], given["lengths"], inputs)
+    with pytest.raises(ValueError, match=which):
+        y.sum().backward()
+
+
 def test_saved_tensors_that_a_hook_has_put_at_odd_addresses(representative_cell, monkeypatch):
     """The kernels read 16 bytes at a time; a slice of a buffer of a hook may begin anywhere."""
     layer, call, inputs = arguments(representative_cell)
