@@ -230,6 +230,8 @@ def lines(r: dict[str, Any]) -> list[str]:
     )
     if "perplexity" in r:
         out.append(f"Loss (base 2): {r['loss']:.4f}, Perplexity: {r['perplexity']:.2f}")
+    elif r.get("loss_unit") == "bits":
+        out.append(f"Loss (base 2): {r['loss']:.4f}")
     else:
         out.append(f"Loss ({r['criterion']}): {r['loss']:.6g}")
     out += adaptation_lines(r)

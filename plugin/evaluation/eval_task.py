@@ -98,7 +98,9 @@ def evaluate_task(
     values["loss"] = check_finite(values["loss"], trained.path)
     found: Results = {"sequences": rows, "seconds": seconds, "criterion": criterion.name, **values}
     if criterion.unit == math.log(2):
-        found["perplexity"] = perplexity(values["loss"])
+        found["loss_unit"] = "bits"
+        if task.family == "lm":
+            found["perplexity"] = perplexity(values["loss"])
     if labels is not None:
         found["by_label"] = [dataclasses.asdict(row) for row in labels.table()]
     if by_length:

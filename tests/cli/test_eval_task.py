@@ -44,6 +44,7 @@ def test_loss_and_accuracy(run_eval, tmp_path, reviews, answers):
     assert found["loss"] == pytest.approx(np.mean([a[0] for a in answers]), abs=1e-5)
     assert found["accuracy"] == pytest.approx(np.mean([a[1] for a in answers]))
     assert f"Accuracy: {100 * found['accuracy']:.2f}%" in out and "Loss (base 2): " in out
+    assert "erplexity" not in out and "perplexity" not in found
 
 
 def test_by_label(run_eval, tmp_path, reviews, answers):
