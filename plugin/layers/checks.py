@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import PackedSequence
 from ..cells import Cell
 from ..common.torch_private import autocast_enabled
 from .contract import LayerCall
-from .core import cell_info
+from .core import cell_info, rows_of_u
 
 
 def _readable(tensor: Tensor) -> bool:
@@ -162,23 +162,33 @@ def check_starts(
     return {name: (float(low), float(high)) for name, (low, high) in starts.items()}
 
 
-def expect_rest(
+def check_inputs(
     call: LayerCall,
-    like: Tensor,
+    x: Tensor,
+    weight_x: Tensor,
+    bias: Tensor | None,
+    weight_h: Tensor,
+    state: Sequence[Tensor],
     vectors: Sequence[Tensor],
-    dt: Tensor | None,
-    lengths: Tensor | None,
 ) -> None:
-    """`expect` for the arrays that every implementation reads besides x, weights and states."""
-    batch, steps, _, hidden = call.shape
-    count = cell_info(call.cell)["vectors"]
+    """Checks shapes and devices. Dtypes may differ, since implementations convert. bias: None if not read."""
+    batch, steps, inputs, hidden = call.shape
+    width, count = cell_info(call.cell)["gates"] * hidden, cell_info(call.cell)["vectors"]
     if not len(vectors) == len(call.links) == count:
         raise ValueError(f"{len(vectors)} vectors, {len(call.links)} links; accepted: {count}")
+    expect(x, "x", x, x.dtype, batch, steps, inputs)
+    expect(x, "weight_x", weight_x, weight_x.dtype, width, inputs)
+    expect(x, "bias", bias, x.dtype if bias is None else bias.dtype, width)
+    expect(x, "weight_h", weight_h, weight_h.dtype, rows_of_u(call.cell, hidden), hidden)
+    for one in state:
+        expect(x, "a state", one, one.dtype, batch, hidden)
     for vector in vectors:
-        expect(like, "a vector", vector, vector.dtype, hidden)
-    if dt is not None:
-        expect(like, "dt", dt, call.state_dtype, batch, steps)
-    expect(like, "lengths", lengths, torch.int64, batch)
+        expect(x, "a vector", vector, vector.dtype, hidden)
+
+
+def check_times(call: LayerCall, like: Tensor, dt: Tensor | None, lengths: Tensor | None) -> None:
+    expect(like, "dt", dt, call.state_dtype, *call.shape[:2])
+    expect(like, "lengths", lengths, torch.int64, call.shape[0])
 
 
 def refuse(what: str) -> NoReturn:

@@ -11,10 +11,7 @@ from torch import Tensor
 
 from . import gpu
 from .gpu import current_stream
-from .sketch import KINDS_OF_CALLS, Sketch
-
-Given = tuple[torch.dtype, tuple[int, ...], tuple[int, ...]]
-"""Dtype, shape and strides of an array."""
+from .sketch import KINDS_OF_CALLS, Given, Sketch
 
 AT_ONCE = 12
 """The number of copies in a launch of the core. A call of the core has at most 32 arrays."""

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .checks import expect, expect_rest
+from .checks import check_inputs, check_times, expect
 from .contract import Gradients, LayerCall
-from .core import DTYPES, _core, address, cell_info, empty, rows_of_u, saved_state_count
+from .core import DTYPES, _core, address, cell_info, empty, saved_state_count
 from .parameters import raw_gradients, values_of
 
 READS_INPUTS = True
@@ -31,11 +31,10 @@ def forward(
     """Returns y [B,T,H], the last states [B,H], and the arrays for backward (none unless `keep`)."""
     batch, steps, _, hidden = call.shape
     info, exact = cell_info(call.cell), call.state_dtype
-    width = info["gates"] * hidden
     x, weight_x, bias, weight_h = _arrays(call, x, weight_x, bias, weight_h)
     state = [_readable(t, exact) for t in state]
-    expect(x, "bias", bias, weight_x.dtype, width)
-    _expect(call, x, weight_x, weight_h, state, vectors, dt, lengths)
+    check_inputs(call, x, weight_x, bias, weight_h, state, vectors)
+    check_times(call, x, dt, lengths)
     values = values_of(call.links, vectors, exact)
     y = empty((batch, steps, hidden), call.dtype, x.device)
     last = [y.new_empty(batch, hidden, dtype=exact) for _ in range(info["states"])]
@@ -79,7 +78,9 @@ def backward(
     x, weight_x, _, weight_h = _arrays(call, x, weight_x, weight_x, weight_h)
     exact = call.state_dtype
     h = None if h is None else _readable(h, exact)
-    _expect(call, x, weight_x, weight_h, [] if h is None else [h], vectors, dt, lengths)
+    # A saved-tensor hook may have replaced them.
+    check_inputs(call, x, weight_x, None, weight_h, [] if h is None else [h], vectors)
+    check_times(call, x, dt, lengths)
     grad_y = None if grad_y is None else _dense(grad_y)
     grad_last = [None if g is None else _dense(g) for g in grad_last]
     expect(x, "y", y, call.dtype, batch, steps, hidden)
@@ -146,27 +147,6 @@ def _described(call: LayerCall, x: Tensor, weight_x: Tensor) -> dict[str, Any]:
         "full_precision_x": x.dtype == exact,
         "full_precision_weights": weight_x.dtype == exact,
     }
-
-
-def _expect(
-    call: LayerCall,
-    x: Tensor,
-    weight_x: Tensor,
-    weight_h: Tensor,
-    state: Sequence[Tensor],
-    vectors: Sequence[Tensor],
-    dt: Tensor | None,
-    lengths: Tensor | None,
-) -> None:
-    """Checks what both directions read. In backward, a saved-tensor hook may have replaced it."""
-    batch, steps, inputs, hidden = call.shape
-    width = cell_info(call.cell)["gates"] * hidden
-    expect(x, "x", x, x.dtype, batch, steps, inputs)
-    expect(x, "weight_x", weight_x, weight_x.dtype, width, inputs)
-    expect(x, "weight_h", weight_h, weight_x.dtype, rows_of_u(call.cell, hidden), hidden)
-    for one in state:
-        expect(x, "a state", one, call.state_dtype, batch, hidden)
-    expect_rest(call, x, vectors, dt, lengths)
 
 
 def _arrays(

@@ -26,17 +26,15 @@ import torch
 from torch import Tensor
 
 from ..cells import get_cell
-from .checks import expect, expect_rest
+from .checks import check_inputs, check_times, expect
 from .contract import Gradients, LayerCall
 from .core import _core, cell_info, rows_of_u, saved_state_count
 from .gpu import COPIED, allows_tf32, current_stream, widened
-from .sketch import KINDS_OF_CALLS, Kind, Sketch, block_offsets
+from .sketch import KINDS_OF_CALLS, Given, Kind, Sketch, block_offsets
 
 READS_INPUTS = False
 View = tuple[tuple[int, ...], tuple[int, ...], int]
 """Size, strides and offset."""
-Given = tuple[torch.dtype, tuple[int, ...], tuple[int, ...]]
-"""Dtype, shape and strides of an array of the caller."""
 
 
 class _Forward(NamedTuple):
@@ -73,9 +71,8 @@ def forward(
     for source in sources:
         if source.get_device() != index:
             expect(x, "a weight, state or vector", source, source.dtype, *source.shape)
-    if dt is not None or lengths is not None:
-        expect_rest(call, x, vectors, dt, lengths)
-        dt, lengths = _dense(dt), _dense(lengths)
+    check_times(call, x, dt, lengths)
+    dt, lengths = _dense(dt), _dense(lengths)
     given = tuple([(t.dtype, t.shape, t.stride()) for t in sources])
     rest = (dt is not None, lengths is not None, keep)
     made = _forward(call, index, _core.plan_version(), allows_tf32(call.dtype), given, *rest)
@@ -106,8 +103,7 @@ def _forward(
     x, weight_x, bias, weight_h, *others = (sketch.array(*like) for like in given)
     count = len(others) - len(call.links)
     state, vectors = others[:count], others[count:]
-    check_inputs(call, x, weight_x, bias, weight_h, state)
-    expect_rest(call, x, vectors, None, None)
+    check_inputs(call, x, weight_x, bias, weight_h, state, vectors)
     mask_x, mask_u = map(sketch.optional, _masks(call))
     dt, lengths = _dt_and_lengths(sketch, call, has_dt, has_lengths)
     rows = sketch.array(*_rows(call))
@@ -197,8 +193,7 @@ def backward(
     expect(rows, "grad_y", grad_y, call.dtype, batch, steps, hidden)
     for grad in grad_last:
         expect(rows, "the gradient of a state", grad, torch.float32, batch, hidden)
-    expect(rows, "dt", dt, torch.float32, batch, steps)
-    expect(rows, "lengths", lengths, torch.int64, batch)
+    check_times(call, rows, dt, lengths)
     grads = [None if g is None else _copyable(g, g.dtype) for g in (grad_y, *grad_last)]
     direct = grads[0] is not None and hidden % 2 == 0 and _is_dense(grads[0])
     dt, lengths = _dense(dt), _dense(lengths)
@@ -381,25 +376,6 @@ def _dt_and_lengths(
         sketch.optional(kind if given else None)
         for kind, given in ((dt, has_dt), (lengths, has_lengths))
     ]
-
-
-def check_inputs(
-    call: LayerCall,
-    x: Tensor,
-    weight_x: Tensor,
-    bias: Tensor,
-    weight_h: Tensor,
-    state: Sequence[Tensor],
-) -> None:
-    """Checks shapes and devices. dtypes of x, weights and states may differ: copies convert them."""
-    batch, steps, inputs, hidden = call.shape
-    width = cell_info(call.cell)["gates"] * hidden
-    expect(x, "x", x, x.dtype, batch, steps, inputs)
-    expect(x, "weight_x", weight_x, weight_x.dtype, width, inputs)
-    expect(x, "bias", bias, bias.dtype, width)
-    expect(x, "weight_h", weight_h, weight_h.dtype, rows_of_u(call.cell, hidden), hidden)
-    for one in state:
-        expect(x, "a state", one, one.dtype, batch, hidden)
 
 
 def _view(tensor: Tensor) -> View:

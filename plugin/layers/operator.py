@@ -276,13 +276,12 @@ def backward_operator(
     else:
         implementation, call = _described(cell, constants, dtype, *inputs[:5])
         of_last = [None] * len(state) if grad_last is None else list(grad_last)
-        values = list(vectors)
         used = _checked(implementation, call, saved[: len(implementation.saved_shapes(call, True))])
         expect(x, "y", y, dtype, *call.shape[:2], call.shape[3])
         with without_autocast(x.device):
             *found, of_vectors = implementation.backward(
-                call, (True,) * 6, x, weight_x, weight_h, state[0], values, dt, lengths, y, used,
-                grad_y, of_last, False
+                call, (True,) * 6, x, weight_x, weight_h, state[0], list(vectors), dt, lengths,
+                y, used, grad_y, of_last, False
             )  # fmt: skip
         found.append(torch.stack(of_vectors) if of_vectors else None)
     made = zip(found, inputs, strict=True)

@@ -21,6 +21,8 @@ KINDS_OF_CALLS = 1024
 ALIGNMENT = 256  # bytes, of arrays in a block
 Kind: TypeAlias = tuple[torch.dtype, Sequence[int]]
 """Dtype and shape of an array."""
+Given: TypeAlias = tuple[torch.dtype, tuple[int, ...], tuple[int, ...]]
+"""Dtype, shape and strides of an array of the caller."""
 Place: TypeAlias = tuple[int, int]
 """The index of an array of the call, and bytes from its start."""
 Three: TypeAlias = tuple[int, int, int]

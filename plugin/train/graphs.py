@@ -108,9 +108,8 @@ def _capturing(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
     Garbage is collected later. It could hold a graph of an earlier run, and freeing one ends the capture.
     """
     torch.cuda.synchronize()
-    if (
-        torch.cuda.mem_get_info()[0] < torch.cuda.memory_reserved()
-    ):  # the pool may need as much again
+    free, _ = torch.cuda.mem_get_info()
+    if free < torch.cuda.memory_reserved():  # the graphs' memory may have to be as large
         torch.cuda.empty_cache()
     collects = gc.isenabled()
     gc.disable()
