@@ -445,7 +445,7 @@ def gradient_norm_cuda(
     device: int,
     gradients: list[int],
     lengths: list[int],
-    scale: int,
+    count: int,
     limit: float,
     blocks: int,
     out: int,
@@ -462,6 +462,15 @@ def descend_cuda(
     rate: float,
     decay: float,
     share: float,
+    stream: int,
+) -> None: ...
+def regulariser_gradients_cuda(
+    *,
+    dtype: str,
+    device: int,
+    count: int,
+    ar: tuple[int, tuple[int, int], tuple[int, int, int], float, int] | None,
+    tar: tuple[int, tuple[int, int], tuple[int, int, int], float, int] | None,
     stream: int,
 ) -> None: ...
 def has_products() -> bool: ...

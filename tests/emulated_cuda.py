@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tsm.plugin.cells import get_cell
 from tsm.plugin.cells.tape.torch_ops import TorchOps
-from tsm.plugin.layers import gpu, layer_cuda, nru_cuda, sketch
+from tsm.plugin.layers import gpu, layer_cuda, linear, nru_cuda, sketch
 from tsm.plugin.layers.parameters import raw_gradients, value_of
 from tsm.runtime import _core
 
@@ -26,7 +26,7 @@ WORKSPACE = 16  # bytes
 
 
 def install(monkeypatch) -> None:
-    """From now on `layer_cuda` runs on CPU tensors."""
+    """From now on `layer_cuda` and `linear` run on CPU tensors."""
     core = SimpleNamespace(
         cells=_core.cells,
         with_cuda=True,
@@ -39,7 +39,7 @@ def install(monkeypatch) -> None:
     )
     for module in (gpu, layer_cuda, nru_cuda, sketch):
         monkeypatch.setattr(module, "_core", core)
-    for module in (layer_cuda, nru_cuda):
+    for module in (layer_cuda, linear, nru_cuda):
         monkeypatch.setattr(module, "current_stream", lambda device: 0)
     nru_cuda._prepared.cache_clear()
     monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())

@@ -208,7 +208,7 @@ class Launches {
     const auto [x_step, w_step, out_step] = row_steps;
     const DType kind = dtype_named(dtype);
     const cuda::ProductShape shape{n,        m,        k,    x_step, w_step, out_step,
-                                   x_turned, w_turned, kind, kind,   tf32};
+                                   x_turned, w_turned, kind, kind,   tf32,   true};
     std::shared_ptr<const cuda::Product> made;
     on_device(device_, [&] { made = std::make_shared<const cuda::Product>(shape); });
     add({x, w, out, workspace}, [=](const Arrays& a, uintptr_t stream) {

@@ -29,6 +29,7 @@
 #include "kernels/cuda/train/embedding.h"
 #include "kernels/cuda/train/products.h"
 #include "kernels/cuda/train/recurrence.h"
+#include "kernels/cuda/train/regularisers.h"
 #endif
 
 namespace py = pybind11;
@@ -231,11 +232,11 @@ std::vector<tsm::cuda::TrainedArray> trained_arrays(const std::vector<Address>& 
 }
 
 void gradient_norm_cuda(int device, const std::vector<Address>& gradients,
-                        const std::vector<int64_t>& lengths, Address scale, double limit,
+                        const std::vector<int64_t>& lengths, Address count, double limit,
                         int blocks, Address out, uintptr_t stream) {
   const auto arrays = trained_arrays(gradients, gradients, {}, lengths);
   tsm::on_device(device, [&] {
-    tsm::cuda::gradient_norm(arrays, at<double>(scale), limit, blocks, at<double>(out), stream);
+    tsm::cuda::gradient_norm(arrays, at<double>(count), limit, blocks, at<double>(out), stream);
   });
 }
 
@@ -246,6 +247,26 @@ void descend_cuda(int device, const std::vector<Address>& weights,
   const auto arrays = trained_arrays(weights, gradients, averages, lengths);
   const tsm::cuda::DescentStep step{at<double>(factor), float(rate), float(decay), float(share)};
   tsm::on_device(device, [&] { tsm::cuda::descend(arrays, step, stream); });
+}
+
+// Values, elements from one row and one step to the next, shape, factor, gradient.
+using Regularised = std::optional<
+    std::tuple<Address, std::array<int64_t, 2>, std::array<int64_t, 3>, double, Address>>;
+
+void regulariser_gradients_cuda(const std::string& dtype, int device, Address count,
+                                const Regularised& ar, const Regularised& tar, uintptr_t stream) {
+  const auto described = [](const Regularised& given) {
+    const auto& [values, steps, shape, factor, grad] = *given;
+    return tsm::cuda::Activations{at(values), steps[0], steps[1],      shape[0],
+                                  shape[1],   shape[2], float(factor), at(grad)};
+  };
+  const auto of_ar = ar ? std::optional(described(ar)) : std::nullopt;
+  const auto of_tar = tar ? std::optional(described(tar)) : std::nullopt;
+  tsm::on_device(device, [&] {
+    tsm::cuda::regulariser_gradients(dtype_named(dtype) == tsm::DType::kFloat32, at<float>(count),
+                                     of_ar ? &*of_ar : nullptr, of_tar ? &*of_tar : nullptr,
+                                     stream);
+  });
 }
 
 #endif
@@ -376,10 +397,12 @@ void bind_training(py::module_& m) {
       m, "embedding_gradient_cuda", embedding_gradient_cuda,
       {"device", "wide", "count", "rows", "width", "tokens", "grad", "factors", "out", "stream"});
   define(m, "gradient_norm_cuda", gradient_norm_cuda,
-         {"device", "gradients", "lengths", "scale", "limit", "blocks", "out", "stream"});
+         {"device", "gradients", "lengths", "count", "limit", "blocks", "out", "stream"});
   define(m, "descend_cuda", descend_cuda,
          {"device", "weights", "gradients", "averages", "lengths", "factor", "rate", "decay",
           "share", "stream"});
+  define(m, "regulariser_gradients_cuda", regulariser_gradients_cuda,
+         {"dtype", "device", "count", "ar", "tar", "stream"});
   m.def("has_products", &tsm::cuda::has_products);
   m.def("plan_version", &tsm::recurrence_cuda_plan_version);
   bind_launches(m);

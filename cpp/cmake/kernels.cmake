@@ -131,6 +131,7 @@ if(TSM_WITH_CUDA)
     cpp/src/kernels/cuda/train/descent.cu
     cpp/src/kernels/cuda/train/embedding.cu
     cpp/src/kernels/cuda/train/products.cu
+    cpp/src/kernels/cuda/train/regularisers.cu
     cpp/src/kernels/cuda/train/run/plans.cu
     cpp/src/kernels/cuda/train/run/recurrence.cu
     cpp/src/kernels/cuda/train/steps/steps.cc

@@ -31,17 +31,17 @@ def has_kernels(arrays: Sequence[Tensor]) -> bool:
     )
 
 
-def norm_and_factor(gradients: Sequence[Tensor], scale: Tensor, limit: float) -> Tensor:
-    """float64 [2]: the norm of all gradients times `scale`, summed in float64, and the factor by which to
-    multiply them, so that they are scaled and their norm is at most `limit`."""
+def norm_and_factor(gradients: Sequence[Tensor], count: Tensor, limit: float) -> Tensor:
+    """float64 [2]: the norm of all gradients divided by `count`, summed in float64, and the factor by which to
+    multiply them, so that they are divided and their norm is at most `limit`."""
     device = gradients[0].device
-    scale = scale.to(device, torch.float64)
+    count = count.to(device, torch.float64)
     out = torch.zeros(2 + BLOCKS, dtype=torch.float64, device=device)
     _core.gradient_norm_cuda(
         device=gradients[0].get_device(),
         gradients=[address(g) for g in gradients],
         lengths=[g.numel() for g in gradients],
-        scale=address(scale),
+        count=address(count),
         limit=limit,
         blocks=BLOCKS,
         out=address(out),

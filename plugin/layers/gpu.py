@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 import torch
+from torch import Tensor
 
 from ..common.torch_private import matmul_precision, raw_stream
 from .core import DTYPES, _core
@@ -47,6 +48,18 @@ def has_kernels(dtype: torch.dtype, device: torch.device) -> bool:
 def widened(width: int) -> int:
     """The width rounded up to 16 bytes of bfloat16."""
     return -(-width // UNIT_MULTIPLE) * UNIT_MULTIPLE
+
+
+def is_dense(tensor: Tensor) -> bool:
+    """Contiguous, not a lazily negated view, and aligned to 16 bytes."""
+    return tensor.is_contiguous() and not tensor.is_neg() and tensor.data_ptr() % 16 == 0
+
+
+def dense(tensor: Tensor) -> Tensor:
+    """The tensor, or a copy of it for which `is_dense` is true."""
+    if is_dense(tensor):
+        return tensor
+    return tensor.resolve_neg().clone(memory_format=torch.contiguous_format)
 
 
 def allows_tf32(dtype: torch.dtype) -> bool:

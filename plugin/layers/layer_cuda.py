@@ -29,7 +29,7 @@ from ..cells import get_cell
 from .checks import check_inputs, check_times, expect
 from .contract import Gradients, LayerCall
 from .core import _core, cell_info, rows_of_u, saved_state_count
-from .gpu import COPIED, allows_tf32, current_stream, widened
+from .gpu import COPIED, allows_tf32, current_stream, dense, is_dense, widened
 from .sketch import KINDS_OF_CALLS, Given, Kind, Sketch, block_offsets
 
 READS_INPUTS = False
@@ -72,7 +72,7 @@ def forward(
         if source.get_device() != index:
             expect(x, "a weight, state or vector", source, source.dtype, *source.shape)
     check_times(call, x, dt, lengths)
-    dt, lengths = _dense(dt), _dense(lengths)
+    dt, lengths = (None if t is None else dense(t) for t in (dt, lengths))
     given = tuple([(t.dtype, t.shape, t.stride()) for t in sources])
     rest = (dt is not None, lengths is not None, keep)
     made = _forward(call, index, _core.plan_version(), allows_tf32(call.dtype), given, *rest)
@@ -195,8 +195,8 @@ def backward(
         expect(rows, "the gradient of a state", grad, torch.float32, batch, hidden)
     check_times(call, rows, dt, lengths)
     grads = [None if g is None else _copyable(g, g.dtype) for g in (grad_y, *grad_last)]
-    direct = grads[0] is not None and hidden % 2 == 0 and _is_dense(grads[0])
-    dt, lengths = _dense(dt), _dense(lengths)
+    direct = grads[0] is not None and hidden % 2 == 0 and is_dense(grads[0])
+    dt, lengths = (None if t is None else dense(t) for t in (dt, lengths))
     given = tuple([None if g is None else (g.dtype, g.shape, g.stride()) for g in grads])
     rest = (direct, dt is not None, lengths is not None, overwrite)
     version = _core.plan_version()
@@ -387,14 +387,3 @@ def _copyable(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     if tensor.dtype not in COPIED:
         tensor = tensor.to(dtype)
     return tensor.resolve_neg() if tensor.is_neg() else tensor
-
-
-def _is_dense(tensor: Tensor) -> bool:
-    """Contiguous, not a lazily negated view, and aligned to 16 bytes."""
-    return tensor.is_contiguous() and not tensor.is_neg() and tensor.data_ptr() % 16 == 0
-
-
-def _dense(tensor: Tensor | None) -> Tensor | None:
-    if tensor is None or _is_dense(tensor):
-        return tensor
-    return tensor.resolve_neg().clone(memory_format=torch.contiguous_format)

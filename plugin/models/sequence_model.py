@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..layers import Recurrent
+from ..layers.linear import Linear
 from .inputs import TokenInput
 from .settings import ModelConfig, Sizes
 from .stack import Stack, State
@@ -50,7 +51,7 @@ class SequenceModel(nn.Module):
         self.sizes = sizes
         self.config: dict[str, Any] = {}  # filled in by the builder
         self.stack = Stack(settings, sizes, pretrained)
-        self.decoder = nn.Linear(settings.widths()[-1], self.output_size(sizes))
+        self.decoder = Linear(settings.widths()[-1], self.output_size(sizes))
         self.reset_decoder()
 
     @classmethod

@@ -13,7 +13,6 @@ values; use --no-cuda-graphs for it.
 from __future__ import annotations
 
 import gc
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
@@ -31,9 +30,6 @@ from .distributed import State
 Compute = Callable[[Batch, State | None], tuple[Tensor, State | None]]
 """(batch, state) -> (numbers, new state). The gradients are left in the parameters."""
 
-SEEN = 1
-"""The number of updates with a shape before it is captured: libraries need a warm-up, and it may never come
-again."""
 MOST = 128
 """The maximum number of shapes to record."""
 
@@ -46,7 +42,8 @@ class UpdateGraphs:
     ) -> None:
         self.compute, self.parameters, self.note = compute, parameters, note
         self.pool = torch.cuda.graph_pool_handle()
-        self.seen: Counter[Hashable] = Counter()
+        self.ran: set[Hashable] = set()  # shapes that ran without a graph
+        self.each_runs_first = False
         self.recordings: dict[Hashable, Recording] = {}
         self.most = MOST
 
@@ -56,26 +53,34 @@ class UpdateGraphs:
         others = tuple(None if isinstance(v, Tensor) else (v,) for v in _fields(batch).values())
         key = (shapes, others, state is None)
         recording = self.recordings.get(key)
+        if recording is None and self._is_due(key):
+            recording = self._try_to_record(batch, state, key in self.ran)
+            if recording is not None:
+                self.recordings[key] = recording
         if recording is None:
-            self.seen[key] += 1
-            if self.seen[key] <= SEEN or len(self.recordings) >= self.most:
-                return self.compute(batch, state)
-            recording = self._try_to_record(batch, state)
-            if recording is None:
-                return self.compute(batch, state)
-            self.recordings[key] = recording
+            self.ran.add(key)
+            return self.compute(batch, state)
         return recording.run(batch, state, self.parameters)
 
-    def _try_to_record(self, batch: Batch, state: State | None) -> Recording | None:
+    def _is_due(self, key: Hashable) -> bool:
+        """Whether to record the shape now. The first update runs without a graph: libraries need a warm-up."""
+        warm = key in self.ran if self.each_runs_first else bool(self.ran)
+        return warm and len(self.recordings) < self.most
+
+    def _try_to_record(
+        self, batch: Batch, state: State | None, ran_before: bool
+    ) -> Recording | None:
         generator = torch.cuda.default_generators[torch.cuda.current_device()]
         before = generator.clone_state()
         try:
             return self._record(batch, state)
         except RuntimeError as why:
-            self.most = 0
-            reason = str(_first_cause(why)).partition("\n")[0]
-            which = "further batch shapes" if self.recordings else "updates"
-            self.note(f"{which} are not replayed as CUDA graphs: {reason}")
+            if ran_before:
+                self.most = 0
+                reason = str(_first_cause(why)).partition("\n")[0]
+                which = "further batch shapes" if self.recordings else "updates"
+                self.note(f"{which} are not replayed as CUDA graphs: {reason}")
+            self.each_runs_first = True  # a library may have had to load code for this shape
             generator.graphsafe_set_state(before)  # the stream is still in capture mode
             for p in self.parameters:
                 p.grad = None
@@ -124,6 +129,21 @@ def _capturing(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
     finally:
         if collects:
             gc.enable()
+
+
+@contextmanager
+def old_objects_at_rest() -> Iterator[None]:
+    """Keeps the garbage collector from going through all objects that exist now: torch's alone take 70 to 180
+    ms, during which a GPU waits in the middle of an epoch."""
+    if gc.get_freeze_count():  # the caller has seen to it
+        yield
+        return
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 class Recording:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -21,11 +22,11 @@ from torch import Tensor
 
 from ..criterions import Criterion
 from ..tasks.base import Batch, Task
-from .clipping import norm_and_factor, scale_gradients
+from .clipping import mean_gradients, norm_and_factor
 from .copies import PendingCopy, to_host
 from .distributed import State, World, stack_rows
 from .evaluate import Values, evaluate, named_loss
-from .graphs import UpdateGraphs
+from .graphs import UpdateGraphs, old_objects_at_rest
 from .nt_asgd import AveragingOptimizer, evaluation_weights
 from .objective import objective, place, restart, steps_in, takes_dt
 from .progress import Clock, Progress
@@ -109,7 +110,7 @@ class Trainer:
         total = total_updates(self.task, self.config)
         s = self.state
         self.clock = Clock(total, s.update, s.seconds, s.interval_meter.steps)
-        with self.stop:
+        with self.stop, old_objects_at_rest() if self.graphs else nullcontext():
             self.check_metric()
             try:
                 while not self.why_stop():
@@ -168,18 +169,20 @@ class Trainer:
         for batch in batches:
             if len(batch.x):  # a rank may have no rows in a small batch
                 batch = place(batch, self.world.device, self.takes_dt)
-                numbers[:2] += self.backward(batch)
+                loss, count = self.backward(batch)
+                numbers[0] += loss
+                numbers[1] += count
             numbers[2] += steps_in(batch)
         if self.world.size > 1:
             numbers[3] = float(self.stop.requested is not None)
         self.world.add_up(numbers)
         self.world.share_gradients(self.parameters)
-        some = numbers[1].clamp(min=torch.finfo(torch.float32).tiny)  # no targets: gradients of 0
+        count = numbers[1]  # without targets it and the gradients are 0
         limit = self.config.clip_norm or math.inf
         if self.step_multiplies:
             gradients = [p.grad for p in self.parameters if p.grad is not None]
-            return torch.cat([numbers, norm_and_factor(gradients, 1 / some, limit)])
-        norm = scale_gradients(self.parameters, 1 / some, limit)
+            return torch.cat([numbers, norm_and_factor(gradients, count, limit)])
+        norm = mean_gradients(self.parameters, count, limit)
         return torch.cat([numbers, norm.view(1)])
 
     def compute(self, batch: Batch, state: State | None) -> tuple[Tensor, State | None]:
@@ -187,14 +190,14 @@ class Trainer:
         self.carried = state
         return self.gradient([batch]), self.carried
 
-    def backward(self, batch: Batch) -> Tensor:
+    def backward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Adds the gradients of a batch; returns (sum of losses, count)."""
         c = self.config
         start = restart(self.carried, c.reset_share)
         found = objective(self.model, self.criterion, batch, start, c.alpha, c.beta, c.bf16)
         found.backward()
         self.carried = found.state if self.task.stateful else None
-        return torch.stack([found.loss.detach(), found.count]).double()
+        return found.loss.detach(), found.count
 
     def read(self, all_but: int = 0) -> None:
         """Reads the numbers of past updates, stops if one is not finite, and reports progress. On a GPU this is

@@ -3,19 +3,15 @@
     objective = sum of losses + count (alpha mean(d^2) + beta mean((y_t - y_{t-1})^2))
 
 y is the last layer's output, d the same after dropout. Dividing by the count of the whole update
-(all micro-batches, all processes) gives the mean loss plus AR plus TAR. The regularisers' gradients are written
-down here, since autograd would launch four times as many kernels for them:
-
-    2 count alpha d / size of d,    -2 count beta (y_{t+1} - 2 y_t + y_{t-1}) / number of differences
-
-with y_0 and y_{T+1} equal to their neighbours.
+(all micro-batches, all processes) gives the mean loss plus AR plus TAR. Their gradients are written down
+(layers/regularisers.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -23,6 +19,7 @@ from torch import Tensor, nn
 
 from ..criterions import Criterion
 from ..layers import Recurrent
+from ..layers.regularisers import regulariser_gradients
 from ..tasks.base import Batch
 from ..tasks.transfer import to_device
 from .distributed import State
@@ -35,7 +32,7 @@ class Objective:
     loss: Tensor
     count: Tensor
     state: State
-    extra: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    extra: list[tuple[Tensor, Tensor]]
     """Activations, each with the gradient of its regulariser."""
 
     def backward(self) -> None:
@@ -64,18 +61,8 @@ def objective(
         found = model.features(batch.x, batch.lengths, state, batch.dt)
         logits = model.head(found.dropped)
     loss, count = criterion(logits, batch)
-    made = Objective(loss, count.detach(), detach(found.state))
-    if alpha:
-        d = found.dropped.detach()
-        # As an array, since torch would round a scalar on a GPU to the bfloat16 of d.
-        scale = (made.count * (2 * alpha / d.numel())).reshape(1)
-        made.extra.append((found.dropped, torch.mul(d, scale, out=torch.empty_like(d))))
-    if beta and found.raw.shape[1] > 1:
-        y = found.raw.detach()
-        scale = made.count * (-2 * beta / y[:, 1:].numel())
-        bends = torch.cat([y[:, :1], y, y[:, -1:]], 1).float().diff(n=2, dim=1)
-        made.extra.append((found.raw, torch.mul(bends, scale, out=torch.empty_like(y))))
-    return made
+    extra = regulariser_gradients(found.dropped, found.raw, count.detach(), alpha, beta)
+    return Objective(loss, count.detach(), detach(found.state), extra)
 
 
 @contextmanager

@@ -4,7 +4,9 @@ on."""
 from __future__ import annotations
 
 import dataclasses
+import gc
 import math
+import weakref
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ from torch import nn
 from tsm.plugin.criterions import CRITERIONS
 from tsm.plugin.tasks.base import Batch
 from tsm.plugin.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
+from tsm.plugin.train.graphs import old_objects_at_rest
 from tsm.plugin.train.loop import Trainer
 from tsm.plugin.train.nt_asgd import NonMonotonicASGD
 from tsm.plugin.train.objective import objective
@@ -369,3 +372,28 @@ def test_criterions_by_hand():
     assert count == 6
     with pytest.raises(ValueError, match=r"target has shape \(2, 3\); accepted"):
         CRITERIONS.get("mse")()(logits, Batch(logits, target))
+
+
+class Cycle:
+    def __init__(self):
+        self.itself = self
+
+
+def test_the_collector_leaves_old_objects_alone():
+    gone: list[str] = []
+    garbage, kept = Cycle(), Cycle()
+    for name, cycle in (("garbage", garbage), ("kept", kept)):
+        weakref.finalize(cycle, gone.append, name)
+    del garbage
+    with old_objects_at_rest():
+        assert gone == ["garbage"]
+        weakref.finalize(Cycle(), gone.append, "new")
+        del kept, cycle
+        gc.collect()
+        assert gone == ["garbage", "new"]
+        with old_objects_at_rest():  # a run within another one
+            pass
+        assert gc.get_freeze_count() > 0
+    assert gc.get_freeze_count() == 0
+    gc.collect()
+    assert gone == ["garbage", "new", "kept"]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tsm.plugin.layers import descent, gpu
-from tsm.plugin.train.clipping import norm_and_factor, scale_gradients
+from tsm.plugin.train.clipping import mean_gradients, norm_and_factor
 from tsm.plugin.train.nt_asgd import NonMonotonicASGD
 
 ODD = (1, 3, 4095, 4096, 4097, 0, 14, 20_013)
@@ -23,12 +23,12 @@ def at(address, length, dtype=torch.float32):
     return torch.frombuffer(raw, dtype=dtype)
 
 
-def emulated_norm(device, gradients, lengths, scale, limit, blocks, out, stream):
+def emulated_norm(device, gradients, lengths, count, limit, blocks, out, stream):
     """The core's function on host memory."""
     found = at(out, 2 + blocks, torch.float64)
     assert not found[:2].any()
     squares = [at(g, n).double().square().sum() for g, n in zip(gradients, lengths, strict=True)]
-    by = at(scale, 1, torch.float64)[0]
+    by = 1 / at(count, 1, torch.float64)[0].clamp(min=torch.finfo(torch.float32).tiny)
     norm = sum(squares).sqrt() * by
     found[0], found[1] = norm, by * (limit / (norm + 1e-6)).clamp(max=1.0)
 
@@ -78,13 +78,13 @@ def train(lengths, device, limit, gradients, ours, monkeypatch, shift=0):
         for step in range(3):
             for w, g in zip(weights, gradients, strict=True):
                 w.grad = (g * (step + 1)).clone() if shift == 0 else _shifted(g * (step + 1))
-            scale = number(1 / 7, device)
+            count = number(7.0, device)
             if ours and limit < math.inf:
-                found = norm_and_factor([w.grad for w in weights], scale, limit)
+                found = norm_and_factor([w.grad for w in weights], count, limit)
                 optimizer.step(factor=found[1])
                 norms.append(found[0])
             else:
-                norms.append(scale_gradients(weights, scale, limit))
+                norms.append(mean_gradients(weights, count, limit))
                 optimizer.step()
     averages = [optimizer.state[w]["average"] for w in weights]
     return torch.stack(norms), [w.detach() for w in weights], averages
@@ -120,6 +120,12 @@ def test_special_values(device, monkeypatch, value):
     )
     assert found[0][0].isfinite() == math.isfinite(value)
     torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-6, equal_nan=True)
+
+
+def test_a_count_of_0_leaves_gradients_of_0(device):
+    gradients = [torch.zeros(5, device=device)]
+    norm, factor = norm_and_factor(gradients, number(0.0, device), 0.25).tolist()
+    assert norm == 0 and math.isfinite(factor)
 
 
 def test_which_arrays_have_kernels(device):

@@ -1,5 +1,6 @@
 // All arrays in one launch, up to kMost. A block takes one part of an array at a time.
 #include <algorithm>
+#include <cfloat>
 #include <cstdint>
 
 #include "core/error.h"
@@ -13,6 +14,7 @@ constexpr int kThreads = 256, kWarps = kThreads / 32;
 constexpr int kGroups = 4;                     // groups of four numbers per thread
 constexpr int kPart = kThreads * kGroups * 4;  // numbers
 constexpr int kMost = 64;
+constexpr double kSmallest = FLT_MIN;  // count
 
 struct Arrays {
   TrainedArray array[kMost];
@@ -82,7 +84,7 @@ __device__ double sum_over_block(double own) {
 // Each block writes the sum of its squares; the last one to arrive adds them up. Until the last
 // launch, out[0] is the sum so far, and out[1] the number of blocks that have arrived.
 __global__ void __launch_bounds__(kThreads)
-    norm_kernel(const __grid_constant__ Arrays all, int32_t parts, const double* scale,
+    norm_kernel(const __grid_constant__ Arrays all, int32_t parts, const double* count,
                 double limit, bool last_launch, double* out) {
   double* const sums = out + 2;
   double sum = 0;
@@ -110,9 +112,10 @@ __global__ void __launch_bounds__(kThreads)
   sum = sum_over_block(sum);
   if (threadIdx.x != 0) return;
   sum += out[0];
-  const double norm = *scale * sqrt(sum), clip = limit / (norm + 1e-6);
+  const double scale = 1 / (*count < kSmallest ? kSmallest : *count);  // NaN stays NaN
+  const double norm = scale * sqrt(sum), clip = limit / (norm + 1e-6);
   out[0] = last_launch ? norm : sum;
-  out[1] = last_launch ? *scale * (clip > 1 ? 1 : clip) : 0;  // NaN stays NaN
+  out[1] = last_launch ? scale * (clip > 1 ? 1 : clip) : 0;  // NaN stays NaN
 }
 
 // Parts from the last to the first: the gradients that the norm has read last may still be in the
@@ -167,13 +170,13 @@ void for_each_table(const std::vector<TrainedArray>& arrays, const Launch& launc
 
 }  // namespace
 
-void gradient_norm(const std::vector<TrainedArray>& arrays, const double* scale, double limit,
+void gradient_norm(const std::vector<TrainedArray>& arrays, const double* count, double limit,
                    int blocks, double* out, uintptr_t stream) {
   require(!arrays.empty() && blocks >= 1, "the norm of no gradients, or by no block");
   for_each_table(arrays, [&](const Arrays& some, int32_t parts, bool last) {
     const int used = std::clamp(parts, 1, blocks);
     norm_kernel<<<unsigned(used), kThreads, 0, reinterpret_cast<cudaStream_t>(stream)>>>(
-        some, parts, scale, limit, last, out);
+        some, parts, count, limit, last, out);
   });
 }
 

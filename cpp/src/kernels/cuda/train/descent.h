@@ -14,9 +14,10 @@ struct TrainedArray {
 
 // Both are asynchronous on `stream`, of the current device. Sums have a fixed order.
 
-// norm = scale |gradients of all arrays|, in float64; factor = scale min(1, limit / (norm + 1e-6)).
+// norm = |gradients of all arrays| / count, in float64; factor = min(1, limit / (norm + 1e-6)) /
+// count. A count of 0 is replaced by the smallest normal float.
 // out [2 + blocks]: 0, 0 before; norm, factor after. The rest is working memory.
-void gradient_norm(const std::vector<TrainedArray>& arrays, const double* scale, double limit,
+void gradient_norm(const std::vector<TrainedArray>& arrays, const double* count, double limit,
                    int blocks, double* out, uintptr_t stream);
 
 struct DescentStep {

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <type_traits>
 
 #include "kernels/cuda/check.h"
@@ -49,6 +50,8 @@ struct Library {
   Status (*destroy_preference)(Opaque);
   Status (*find)(Opaque handle, Opaque descriptor, Opaque a, Opaque b, Opaque c, Opaque d,
                  Opaque preference, int wanted, Heuristic*, int* found);
+  Status (*check)(Opaque handle, Opaque descriptor, Opaque a, Opaque b, Opaque c, Opaque d,
+                  const Algorithm*, Heuristic*);
   Status (*multiply)(Opaque handle, Opaque descriptor, const void* alpha, const void* a, Opaque,
                      const void* b, Opaque, const void* beta, const void* c, Opaque, void* d,
                      Opaque, const Algorithm*, void* workspace, size_t, cudaStream_t);
@@ -76,6 +79,7 @@ Library look_up() {
   set(found.set_preference, "cublasLtMatmulPreferenceSetAttribute");
   set(found.destroy_preference, "cublasLtMatmulPreferenceDestroy");
   set(found.find, "cublasLtMatmulAlgoGetHeuristic");
+  set(found.check, "cublasLtMatmulAlgoCheck");
   set(found.multiply, "cublasLtMatmul");
 #endif
   found.complete = found.complete && loaded;
@@ -125,19 +129,11 @@ class Owned {
 
 cudaDataType_t type_of(DType dtype) { return dtype == DType::kFloat32 ? CUDA_R_32F : CUDA_R_16BF; }
 
-}  // namespace
-
-bool has_products() { return library().complete; }
-
 // In columns: out^T [m,n] = w^T x^T. A is w, B is x: their columns are the rows of w and x.
-struct Product::Described {
-  const Library& lib = library();
-  const Opaque handle = handle_of_device();
+struct Description {
   Owned operation, a, b, d;
-  Algorithm algorithm{};
-  size_t workspace = 0;
 
-  explicit Described(const ProductShape& s)
+  explicit Description(const ProductShape& s, const Library& lib = library())
       : operation(lib.create_descriptor, lib.destroy_descriptor,
                   s.tf32 && s.dtype == DType::kFloat32 ? kComputeTf32 : kCompute32F, CUDA_R_32F),
         a(lib.create_layout, lib.destroy_layout, type_of(s.dtype), uint64_t(s.w_turned ? s.k : s.m),
@@ -152,36 +148,85 @@ struct Product::Described {
     };
     set_turn(kTransposeA, s.w_turned);
     set_turn(kTransposeB, s.x_turned);
-    const Owned preference(lib.create_preference, lib.destroy_preference);
-    const uint64_t most = uint64_t(kWorkspace);
-    expect(lib.set_preference(preference, kMaxWorkspace, &most, sizeof most), "workspace");
-    expect(lib.set_preference(preference, kReductions, &kReduceInFloat, sizeof kReduceInFloat),
-           "reductions");
-    const uint32_t alignment = 16;
-    for (int matrix = 0; matrix < 4; ++matrix)
-      expect(lib.set_preference(preference, PreferenceAttribute(kAlignmentOfA + matrix), &alignment,
-                                sizeof alignment),
-             "alignment");
-    Heuristic best{};
-    int found = 0;
-    expect(lib.find(handle, operation, a, b, d, d, preference, 1, &best, &found), "no algorithm");
-    expect(found == 1 ? best.state : -1, "no algorithm");
-    algorithm = best.algorithm;
-    workspace = best.workspace;
   }
+};
+
+// The library's first choice.
+Heuristic best_for(const Description& product, Opaque handle) {
+  const Library& lib = library();
+  const Owned preference(lib.create_preference, lib.destroy_preference);
+  const uint64_t most = uint64_t(Product::kWorkspace);
+  expect(lib.set_preference(preference, kMaxWorkspace, &most, sizeof most), "workspace");
+  expect(lib.set_preference(preference, kReductions, &kReduceInFloat, sizeof kReduceInFloat),
+         "reductions");
+  const uint32_t alignment = 16;
+  for (int matrix = 0; matrix < 4; ++matrix)
+    expect(lib.set_preference(preference, PreferenceAttribute(kAlignmentOfA + matrix), &alignment,
+                              sizeof alignment),
+           "alignment");
+  Heuristic best{};
+  int found = 0;
+  expect(lib.find(handle, product.operation, product.a, product.b, product.d, product.d, preference,
+                  1, &best, &found),
+         "no algorithm");
+  expect(found == 1 ? best.state : -1, "no algorithm");
+  return best;
+}
+
+// The shape with its time steps, above 128, rounded up to a multiple of 64, or of about a tenth.
+ProductShape rounded(ProductShape s) {
+  int64_t &steps = s.x_turned ? s.k : s.n, part = 64;
+  while (part * 16 <= steps) part *= 2;
+  if (steps > 128) steps = (steps + part - 1) / part * part;
+  return s;
+}
+
+// Of time steps: the choice for the rounded shape, if it suits this one too. A kernel takes 2 to 3
+// ms to load when it is used for the first time, and the library has another one for almost every
+// length.
+Heuristic choose(const ProductShape& exact, const Description& product, Opaque handle) {
+  if (!exact.of_times) return best_for(product, handle);
+  const ProductShape s = rounded(exact);
+  using Key = std::tuple<Opaque, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, bool, bool,
+                         DType, DType, bool>;
+  static std::mutex mutex;
+  static std::map<Key, Algorithm> known;
+  const std::lock_guard<std::mutex> lock(mutex);
+  const Key key{handle,     s.n,        s.m,        s.k,     s.x_step, s.w_step,
+                s.out_step, s.x_turned, s.w_turned, s.dtype, s.out,    s.tf32};
+  auto at = known.find(key);
+  if (at == known.end()) at = known.emplace(key, best_for(Description(s), handle).algorithm).first;
+  Heuristic found{};
+  const Status suits = library().check(handle, product.operation, product.a, product.b, product.d,
+                                       product.d, &at->second, &found);
+  if (suits != 0 || found.workspace > size_t(Product::kWorkspace)) return best_for(product, handle);
+  found.algorithm = at->second;
+  return found;
+}
+
+}  // namespace
+
+bool has_products() { return library().complete; }
+
+struct Product::Described {
+  const Opaque handle = handle_of_device();
+  const Description product;
+  const Heuristic chosen;
+
+  explicit Described(const ProductShape& s) : product(s), chosen(choose(s, product, handle)) {}
 };
 
 Product::Product(const ProductShape& shape) : described_(std::make_unique<Described>(shape)) {}
 Product::~Product() = default;
-int64_t Product::workspace() const { return int64_t(described_->workspace); }
+int64_t Product::workspace() const { return int64_t(described_->chosen.workspace); }
 
 void Product::run(const void* x, const void* w, const void* added, void* out, void* workspace,
                   uintptr_t stream) const {
-  const Described& p = *described_;
+  const auto& [handle, product, chosen] = *described_;
   const float alpha = 1, beta = added ? 1 : 0;
-  expect(p.lib.multiply(p.handle, p.operation, &alpha, w, p.a, x, p.b, &beta, added ? added : out,
-                        p.d, out, p.d, &p.algorithm, workspace, p.workspace,
-                        reinterpret_cast<cudaStream_t>(stream)),
+  expect(library().multiply(handle, product.operation, &alpha, w, product.a, x, product.b, &beta,
+                            added ? added : out, product.d, out, product.d, &chosen.algorithm,
+                            workspace, chosen.workspace, reinterpret_cast<cudaStream_t>(stream)),
          "a product");
 }
 
