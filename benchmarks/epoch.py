@@ -70,6 +70,7 @@ def run(args: argparse.Namespace) -> int:
 
     from ..plugin.common.atomic import write_bytes
     from ..plugin.reproduce.data import DataRoom
+    from ..plugin.train.loop import NotFinite
     from .epochs.measure import measure
     from .machine import machine
     from .train_cuda import device_facts
@@ -84,7 +85,11 @@ def run(args: argparse.Namespace) -> int:
         for layers in args.layers:
             home, name, _ = RECIPES[recipe]
             data = DataRoom(args.data_bin, args.data)
-            rows.append(measure(recipe, home, name, layers, data, args.epochs))
+            try:
+                rows.append(measure(recipe, home, name, layers, data, args.epochs))
+            except NotFinite as why:
+                print(f"{recipe}, {layers}: not measured, since {why}", flush=True)
+                continue
             print(f"{recipe}, {layers}: {rows[-1].seconds:.2f} s an epoch", flush=True)
     print("\n" + table(rows) + "\n\n" + goal_table(goals(rows)))
     if args.json:

@@ -207,8 +207,9 @@ class Launches {
     const auto [n, m, k] = sizes;
     const auto [x_step, w_step, out_step] = row_steps;
     const DType kind = dtype_named(dtype);
+    const bool rows_vary = true;
     const cuda::ProductShape shape{n,        m,        k,    x_step, w_step, out_step,
-                                   x_turned, w_turned, kind, kind,   tf32,   true};
+                                   x_turned, w_turned, kind, kind,   tf32,   rows_vary};
     std::shared_ptr<const cuda::Product> made;
     on_device(device_, [&] { made = std::make_shared<const cuda::Product>(shape); });
     add({x, w, out, workspace}, [=](const Arrays& a, uintptr_t stream) {

@@ -72,7 +72,7 @@ def forward(
         if source.get_device() != index:
             expect(x, "a weight, state or vector", source, source.dtype, *source.shape)
     check_times(call, x, dt, lengths)
-    dt, lengths = (None if t is None else dense(t) for t in (dt, lengths))
+    dt, lengths = _dense(dt), _dense(lengths)
     given = tuple([(t.dtype, t.shape, t.stride()) for t in sources])
     rest = (dt is not None, lengths is not None, keep)
     made = _forward(call, index, _core.plan_version(), allows_tf32(call.dtype), given, *rest)
@@ -196,7 +196,7 @@ def backward(
     check_times(call, rows, dt, lengths)
     grads = [None if g is None else _copyable(g, g.dtype) for g in (grad_y, *grad_last)]
     direct = grads[0] is not None and hidden % 2 == 0 and is_dense(grads[0])
-    dt, lengths = (None if t is None else dense(t) for t in (dt, lengths))
+    dt, lengths = _dense(dt), _dense(lengths)
     given = tuple([None if g is None else (g.dtype, g.shape, g.stride()) for g in grads])
     rest = (direct, dt is not None, lengths is not None, overwrite)
     version = _core.plan_version()
@@ -387,3 +387,7 @@ def _copyable(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     if tensor.dtype not in COPIED:
         tensor = tensor.to(dtype)
     return tensor.resolve_neg() if tensor.is_neg() else tensor
+
+
+def _dense(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else dense(tensor)

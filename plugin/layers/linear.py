@@ -36,7 +36,7 @@ class Linear(nn.Linear):
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """x [..., I] -> [..., O], as torch's function of that name."""
+    """x [..., I] -> [..., O], as torch's function of that name; in the core it has no second derivative."""
     inputs = [x, weight, bias]
     special = is_traced(inputs) or is_transformed(inputs) or has_tangent(inputs)
     if special or not has_kernels(x, weight, bias):
@@ -49,9 +49,12 @@ def has_kernels(x: Tensor, weight: Tensor, bias: Tensor) -> bool:
     """Whether autocast would convert float32 weights to bfloat16, and rows of outputs are 16 bytes wide."""
     return (
         x.dim() >= 2
+        and weight.dim() == 2
+        and x.shape[-1] == weight.shape[1]
+        and bias.shape == weight.shape[:1]
         and x.numel() > 0
         and x.dtype in COPIED
-        and not x.is_neg()
+        and not any(t.is_neg() for t in (x, weight, bias))
         and weight.dtype == bias.dtype == torch.float32
         and weight.device == bias.device == x.device
         and len(weight) % UNIT_MULTIPLE == 0
@@ -71,7 +74,8 @@ class _Linear(torch.autograd.Function):
         out = torch.empty(count, outputs, dtype=PRODUCT, device=x.device)
         described = _forward(x.get_device(), *map(_given, (x, weight, bias)))
         _run(described, x, weight, bias, rows, matrix, out)
-        ctx.save_for_backward(rows, matrix)
+        needs = ctx.needs_input_grad
+        ctx.save_for_backward(rows if any(needs[1:]) else None, matrix if needs[0] else None)
         ctx.x_dtype, ctx.inputs = x.dtype, inputs
         return out
 
@@ -79,8 +83,9 @@ class _Linear(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         # A saved-tensor hook may have replaced the saved ones.
-        rows, matrix, grad = (dense(t) for t in (*ctx.saved_tensors, grad))
-        count, outputs, inputs = len(rows), len(matrix), ctx.inputs
+        rows, matrix = (None if t is None else dense(t) for t in ctx.saved_tensors)
+        grad, inputs = dense(grad), ctx.inputs
+        count, outputs = grad.shape
         kinds = (
             (ctx.x_dtype, (count, inputs)),
             (torch.float32, (outputs, inputs)),

@@ -45,8 +45,12 @@ def regulariser_gradients(
 def has_kernel(arrays: list[Tensor], count: Tensor) -> bool:
     """Whether one launch takes these arrays: all float32 or all bfloat16."""
     dtype, device = arrays[0].dtype, arrays[0].device
-    same = all(t.dtype == dtype and t.stride(-1) == 1 and t.numel() for t in arrays)
-    return same and count.dtype == torch.float32 and gpu.has_kernels(dtype, device)
+    same = all(
+        (t.dtype, t.device, t.stride(-1)) == (dtype, device, 1) and not t.is_neg() for t in arrays
+    )
+    few = all(0 < t.numel() < 1 << 31 for t in arrays)
+    same = same and (count.dtype, count.device) == (torch.float32, device)
+    return same and few and gpu.has_kernels(dtype, device)
 
 
 def _scaled(values: Tensor, count: Tensor, factor: float, like: Tensor) -> Tensor:

@@ -11,7 +11,9 @@ from torch import Tensor
 from ..layers import descent
 
 
-def mean_gradients(parameters: Iterable[Tensor], count: Tensor, limit: float = math.inf) -> Tensor:
+def divide_gradients(
+    parameters: Iterable[Tensor], count: Tensor, limit: float = math.inf
+) -> Tensor:
     """Divide the gradients by `count` (float64; if 0, by a tiny number), and multiply them so that their norm
     is at most `limit`; returns the norm before that limit. With a limit, one pass over the gradients does both.
 
@@ -32,7 +34,7 @@ def mean_gradients(parameters: Iterable[Tensor], count: Tensor, limit: float = m
 
 
 def norm_and_factor(gradients: list[Tensor], count: Tensor, limit: float) -> Tensor:
-    """float64 [2]: the norm that `mean_gradients` returns, and the factor by which it multiplies."""
+    """float64 [2]: the norm that `divide_gradients` returns, and the factor by which it multiplies."""
     if descent.has_kernels(gradients):
         return descent.norm_and_factor(gradients, count, limit)
     scale = _inverse(count)

@@ -31,7 +31,7 @@ Compute = Callable[[Batch, State | None], tuple[Tensor, State | None]]
 """(batch, state) -> (numbers, new state). The gradients are left in the parameters."""
 
 MOST = 128
-"""The maximum number of shapes to record."""
+"""The maximum number of shapes to record. The second half is for shapes that have come before."""
 
 
 class UpdateGraphs:
@@ -43,7 +43,7 @@ class UpdateGraphs:
         self.compute, self.parameters, self.note = compute, parameters, note
         self.pool = torch.cuda.graph_pool_handle()
         self.ran: set[Hashable] = set()  # shapes that ran without a graph
-        self.each_runs_first = False
+        self.runs_first = False  # every shape, before it is recorded
         self.recordings: dict[Hashable, Recording] = {}
         self.most = MOST
 
@@ -64,7 +64,8 @@ class UpdateGraphs:
 
     def _is_due(self, key: Hashable) -> bool:
         """Whether to record the shape now. The first update runs without a graph: libraries need a warm-up."""
-        warm = key in self.ran if self.each_runs_first else bool(self.ran)
+        runs_first = self.runs_first or len(self.recordings) >= self.most // 2
+        warm = key in self.ran if runs_first else bool(self.ran)
         return warm and len(self.recordings) < self.most
 
     def _try_to_record(
@@ -80,7 +81,9 @@ class UpdateGraphs:
                 reason = str(_first_cause(why)).partition("\n")[0]
                 which = "further batch shapes" if self.recordings else "updates"
                 self.note(f"{which} are not replayed as CUDA graphs: {reason}")
-            self.each_runs_first = True  # a library may have had to load code for this shape
+            self.runs_first = True  # a library may have had to load code for this shape
+            if not self.recordings:  # torch has given the pool back with its only graph
+                self.pool = torch.cuda.graph_pool_handle()
             generator.graphsafe_set_state(before)  # the stream is still in capture mode
             for p in self.parameters:
                 p.grad = None

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ..criterions import Criterion
 from ..tasks.base import Batch, Task
-from .clipping import mean_gradients, norm_and_factor
+from .clipping import divide_gradients, norm_and_factor
 from .copies import PendingCopy, to_host
 from .distributed import State, World, stack_rows
 from .evaluate import Values, evaluate, named_loss
@@ -110,7 +110,8 @@ class Trainer:
         total = total_updates(self.task, self.config)
         s = self.state
         self.clock = Clock(total, s.update, s.seconds, s.interval_meter.steps)
-        with self.stop, old_objects_at_rest() if self.graphs else nullcontext():
+        quiet = nullcontext() if self.graphs is None else old_objects_at_rest()
+        with self.stop, quiet:
             self.check_metric()
             try:
                 while not self.why_stop():
@@ -182,7 +183,7 @@ class Trainer:
         if self.step_multiplies:
             gradients = [p.grad for p in self.parameters if p.grad is not None]
             return torch.cat([numbers, norm_and_factor(gradients, count, limit)])
-        norm = mean_gradients(self.parameters, count, limit)
+        norm = divide_gradients(self.parameters, count, limit)
         return torch.cat([numbers, norm.view(1)])
 
     def compute(self, batch: Batch, state: State | None) -> tuple[Tensor, State | None]:

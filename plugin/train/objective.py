@@ -61,6 +61,10 @@ def objective(
         found = model.features(batch.x, batch.lengths, state, batch.dt)
         logits = model.head(found.dropped)
     loss, count = criterion(logits, batch)
+    if count.device != loss.device:
+        raise ValueError(
+            f"a criterion's count is on {count.device}; accepted: where its sum is, {loss.device}"
+        )
     extra = regulariser_gradients(found.dropped, found.raw, count.detach(), alpha, beta)
     return Objective(loss, count.detach(), detach(found.state), extra)
 

@@ -136,6 +136,20 @@ def test_ar_and_tar_by_hand():
     assert all(torch.isfinite(p.grad).all() for p in model.parameters())
 
 
+def test_a_count_on_another_device_is_refused():
+    """A CUDA graph would keep a count on the host as it was during the capture."""
+    from tsm.plugin import build_model
+
+    model = build_model("lstm_lm", vocab_size=5, decoder_hidden_size=4)
+    batch = Batch(torch.randint(5, (3, 6)), torch.randint(5, (3, 6)))
+
+    def criterion(logits, batch):
+        return logits.sum(), torch.ones((), device="meta")
+
+    with pytest.raises(ValueError, match="count is on meta"):
+        objective(model, criterion, batch, None)
+
+
 def test_state_is_carried_and_reset(runs, monkeypatch):
     given = []
     original = Trainer.backward

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 
+from tsm.benchmarks import cli, train_cuda
 from tsm.benchmarks.epoch import LAYERS, RECIPES, goals, table
+from tsm.benchmarks.epochs import measure as measurement
 from tsm.benchmarks.epochs.measure import measure
 from tsm.benchmarks.epochs.nn_lstm import TorchLstm
 from tsm.plugin.layers import Recurrent
 from tsm.plugin.reproduce.data import DataRoom
+from tsm.plugin.train.loop import NotFinite
 
 
 @pytest.mark.parametrize("layers", LAYERS)
@@ -22,6 +27,25 @@ def test_a_tiny_run(tmp_path, recipe, layers):
     assert row.seconds == pytest.approx(row.training + row.validation + row.saving)
     assert min(row.training, row.validation, row.saving) > 0
     assert recipe in table([row]) and len(goals([row])) == (layers == "tsm")
+
+
+def test_a_run_that_diverges_does_not_end_the_others(tmp_path, monkeypatch, capsys):
+    def measured(recipe, home, name, layers, data, epochs):
+        if layers == "nn.LSTM":
+            raise NotFinite("the gradient norm is nan")
+        return measurement.Row(recipe, layers, 1.5, 1.0, 0.3, 0.2, 10, [3.0])
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(train_cuda, "device_facts", dict)
+    monkeypatch.setattr(measurement, "measure", measured)
+    file = tmp_path / "epoch.json"
+    flags = ["epoch", "--recipes", "ptb-words", "--epochs", "1", "--json", str(file)]
+    assert cli.main(flags) == 0
+    assert (
+        "ptb-words, nn.LSTM: not measured, since the gradient norm is nan"
+        in capsys.readouterr().out
+    )
+    assert [row["layers"] for row in json.loads(file.read_text())["rows"]] == ["tsm"]
 
 
 def test_the_rival_is_an_lstm():

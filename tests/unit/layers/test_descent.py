@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tsm.plugin.layers import descent, gpu
-from tsm.plugin.train.clipping import mean_gradients, norm_and_factor
+from tsm.plugin.train.clipping import divide_gradients, norm_and_factor
 from tsm.plugin.train.nt_asgd import NonMonotonicASGD
 
 ODD = (1, 3, 4095, 4096, 4097, 0, 14, 20_013)
@@ -84,7 +84,7 @@ def train(lengths, device, limit, gradients, ours, monkeypatch, shift=0):
                 optimizer.step(factor=found[1])
                 norms.append(found[0])
             else:
-                norms.append(mean_gradients(weights, count, limit))
+                norms.append(divide_gradients(weights, count, limit))
                 optimizer.step()
     averages = [optimizer.state[w]["average"] for w in weights]
     return torch.stack(norms), [w.detach() for w in weights], averages

@@ -48,22 +48,32 @@ def taken(out):
     )
 
 
+def check(x, weight, bias, device):
+    """Against exact products of the rounded numbers."""
+    given = [t.to(device) for t in (x, weight, bias)]
+    leaves = [t.detach().requires_grad_() for t in given]
+    with autocast(device):
+        out = linear.linear(*leaves)
+    assert taken(out) and out.dtype == torch.bfloat16
+    exact = [t.detach().bfloat16().double().requires_grad_() for t in given]
+    wanted = nn.functional.linear(*exact)
+    close(out, wanted)
+    grad = torch.randn_like(out)
+    wanted.backward(grad.double())
+    for found, leaf, e in zip(torch.autograd.grad(out, leaves, grad), leaves, exact, strict=True):
+        assert found.dtype == leaf.dtype and found.is_contiguous()
+        close(found, e.grad)
+
+
+def close(found, wanted):
+    """Rounded once to bfloat16, from a sum in float32."""
+    scale = wanted.abs().max().item()
+    torch.testing.assert_close(found.double(), wanted, rtol=2**-8, atol=1e-5 * scale)
+
+
 def test_as_exact_products_of_the_rounded_numbers(device):
     for given in cases(device):
-        leaves = [t.detach().requires_grad_() for t in given]
-        with autocast(device):
-            out = linear.linear(*leaves)
-        assert taken(out) and out.dtype == torch.bfloat16
-        exact = [t.detach().bfloat16().double().requires_grad_() for t in given]
-        wanted = nn.functional.linear(*exact)
-        torch.testing.assert_close(out.double(), wanted, rtol=2**-8, atol=1e-4)
-        grad = torch.randn_like(out)
-        wanted.backward(grad.double())
-        for found, leaf, e in zip(
-            torch.autograd.grad(out, leaves, grad), leaves, exact, strict=True
-        ):
-            assert found.dtype == leaf.dtype and found.is_contiguous()
-            torch.testing.assert_close(found.double(), e.grad, rtol=2**-8, atol=1e-3)
+        check(*given, device)
 
 
 def test_only_what_is_needed(device):
@@ -82,6 +92,28 @@ def test_only_what_is_needed(device):
             assert t.grad is None if i not in needed else torch.equal(t.grad, wanted[i])
     with torch.no_grad(), autocast(device):
         assert torch.equal(linear.linear(*every), out)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("rows", [1, 127, 128, 129, 190, 500, 1023, 1024, 1100, 2300, 9000])
+def test_rows_for_which_another_algorithm_may_be_chosen(rows):
+    """cublasLt chooses it for rounded numbers of rows."""
+    for inputs, outputs in ((400, 1000), (33, 24), (1150, 64)):
+        check(torch.randn(rows, inputs), torch.randn(outputs, inputs), torch.randn(outputs), "cuda")
+
+
+def test_without_gradients_later(device):
+    given = next(cases(device))
+    with torch.inference_mode(), autocast(device):
+        found = linear.linear(*given)
+    with autocast(device):
+        out = linear.linear(*(t.requires_grad_() for t in given))
+    assert torch.equal(found, out)
+    again = [torch.autograd.grad(out.float().sum(), given, retain_graph=True) for _ in range(2)]
+    assert all(map(torch.equal, *again))
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        (first,) = torch.autograd.grad(out.float().square().sum(), given[0], create_graph=True)
+        first.sum().backward()
 
 
 def test_a_gradient_that_is_not_dense_and_replaced_tensors(device):
@@ -122,6 +154,11 @@ def test_other_arrays_take_torchs_own(monkeypatch):
         assert not linear.has_kernels(x, weight[:7], bias[:7])
         assert not linear.has_kernels(x, weight.bfloat16(), bias)
         assert not linear.has_kernels(x.double(), weight, bias)
+        assert not linear.has_kernels(x, weight, bias[:1])
+        assert not linear.has_kernels(x, weight[0], bias)
+        assert not linear.has_kernels(x, weight[:, :3], bias)
+        for negated in ((x, weight._neg_view(), bias), (x, weight, bias._neg_view())):
+            assert not linear.has_kernels(*negated)
         monkeypatch.undo()
         assert not linear.has_kernels(x, weight, bias)  # on the CPU
     with torch.autocast("cpu", dtype=torch.float16):

@@ -54,6 +54,7 @@ def activations(device, dtype):
         yield y * (torch.rand(B, 1, H, device=device) < 0.5), y
         yield y, y
         yield y[:, -1], y  # one output per sequence
+    yield torch.randn(2, 9, device=device, dtype=dtype), y  # in groups of 8, and not
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -75,10 +76,11 @@ def test_as_autograd(device, way, dtype, alpha, beta):
             torch.testing.assert_close(gradient, exact)
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_both_ways_have_the_same_bits(device, dtype, monkeypatch):
-    count = torch.tensor(1400.0, device=device)
-    for d, y in activations(device, dtype):
+def test_both_ways_have_the_same_bits(dtype, monkeypatch):
+    count = torch.tensor(1400.0, device="cuda")
+    for d, y in activations("cuda", dtype):
         launched = regulariser_gradients(d, y, count, 2.0, 1.0)
         with monkeypatch.context() as patch:
             patch.setattr(regularisers, "has_kernel", lambda arrays, count: False)
@@ -95,5 +97,7 @@ def test_other_arrays_take_torchs_operations(monkeypatch):
     assert not regularisers.has_kernel([y.transpose(1, 2)], count)
     assert not regularisers.has_kernel([y[:0]], count)
     assert not regularisers.has_kernel([y], count.double())
+    assert not regularisers.has_kernel([y], count.to("meta"))
+    assert not regularisers.has_kernel([y[:1, :1, :1].expand(1 << 17, 1 << 14, 1)], count)
     monkeypatch.undo()
     assert not regularisers.has_kernel([y], count)  # on the CPU

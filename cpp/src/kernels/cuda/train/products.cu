@@ -173,19 +173,21 @@ Heuristic best_for(const Description& product, Opaque handle) {
   return best;
 }
 
-// The shape with its time steps, above 128, rounded up to a multiple of 64, or of about a tenth.
+// The shape with x's rows rounded up: above 128 to a multiple of 64, from 1,024 on to a multiple of
+// the power of two between a sixteenth and an eighth of them.
 ProductShape rounded(ProductShape s) {
-  int64_t &steps = s.x_turned ? s.k : s.n, part = 64;
-  while (part * 16 <= steps) part *= 2;
-  if (steps > 128) steps = (steps + part - 1) / part * part;
+  int64_t &rows = s.x_turned ? s.k : s.n, part = 64;
+  while (part * 16 <= rows) part *= 2;
+  if (rows > 128) rows = (rows + part - 1) / part * part;
   return s;
 }
 
-// Of time steps: the choice for the rounded shape, if it suits this one too. A kernel takes 2 to 3
-// ms to load when it is used for the first time, and the library has another one for almost every
-// length.
+// If rows vary: the choice for the rounded shape, if it suits this one too. A kernel takes 2 to 3
+// ms to load when it is used for the first time, and the library often chooses another one for
+// other rows.
 Heuristic choose(const ProductShape& exact, const Description& product, Opaque handle) {
-  if (!exact.of_times) return best_for(product, handle);
+  const bool rows_of_w_fit = !(exact.x_turned && exact.w_turned);
+  if (!exact.rows_vary || !rows_of_w_fit) return best_for(product, handle);
   const ProductShape s = rounded(exact);
   using Key = std::tuple<Opaque, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, bool, bool,
                          DType, DType, bool>;

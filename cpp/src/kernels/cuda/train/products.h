@@ -17,7 +17,7 @@ struct ProductShape {
   bool x_turned, w_turned;           // x is [k,n], else [n,k]; w is [m,k], else [k,m]
   DType dtype, out;                  // of x and w, and of the result: bfloat16 or float
   bool tf32;                         // may round float x and w to tf32
-  bool of_times = false;             // n, or k if x is turned, counts time steps: it varies
+  bool rows_vary = false;            // x's rows (n, or k if x is turned): in many products
 };
 
 // out [n,m] = x [n,k] w + added [n,m], summed in float, for many arrays of one shape on the current

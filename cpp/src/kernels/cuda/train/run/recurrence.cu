@@ -20,6 +20,7 @@ __global__ void __launch_bounds__(256) fill_kernel(uint32_t* words, int64_t coun
 }
 
 void fill(void* words, int64_t bytes, uint32_t value, uintptr_t stream) {
+  require(bytes % 4 == 0, "what is cleared is not whole words");
   const int64_t count = bytes / 4;
   const unsigned blocks = unsigned(std::clamp<int64_t>(count / 1024, 1, 256));
   fill_kernel<<<blocks, 256, 0, cudaStream_t(stream)>>>(static_cast<uint32_t*>(words), count,
@@ -35,7 +36,7 @@ void run_teams(const Args& args, const RecurrenceSetup& setup, const Plan& plan,
   char* exchange = matrix + plan.matrix_bytes();
   auto* counters = reinterpret_cast<uint32_t*>(exchange + plan.exchange_bytes());
   for (int64_t row = 0; row < setup.B; row += int64_t(plan.teams) * plan.rows) {
-    if (plan.marked)  // x is unwritten
+    if (plan.marked)  // every word says: not written yet
       fill(exchange, plan.exchange_bytes(), 0xffffffff, stream);
     else if (plan.exchange == Exchange::kGrid)
       fill(counters, plan.counter_bytes(), 0, stream);
