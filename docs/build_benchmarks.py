@@ -14,8 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tsm.benchmarks import results, serve, stream_cuda, train_cpu, train_cuda
+from tsm.benchmarks import epoch, results, serve, stream_cuda, train_cpu, train_cuda
 from tsm.benchmarks.case import Case
+from tsm.benchmarks.epochs import measure
 from tsm.benchmarks.goals import Goal, goal_table
 
 FOLDER = Path(__file__).parent / "internals" / "benchmarks"
@@ -85,6 +86,13 @@ def _train_short() -> str:
     return "\n".join(lines)
 
 
+EPOCH = "epoch_h200.json"
+
+
+def _epochs() -> str:
+    return _fenced(epoch.table([measure.Row(**row) for row in _found(EPOCH)["rows"]]))
+
+
 STREAM = "stream_h200.json"
 
 
@@ -94,6 +102,7 @@ def _stream(table: Callable[[list[stream_cuda.Row]], str]) -> str:
 
 CPU_STREAM, CPU_TRAIN = "stream_xeon.json", "train_xeon.json"
 VNNI_STREAM, VNNI_TRAIN = "stream_xeon_vnni.json", "train_xeon_vnni.json"
+AVX512_STREAM, AVX512_TRAIN = "stream_xeon_avx512.json", "train_xeon_avx512.json"
 ARM_STREAM, ARM_TRAIN = "stream_neoverse_n1.json", "train_neoverse_n1.json"
 
 
@@ -126,6 +135,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "training, all": _train_table,
     "training, goals": lambda: _goals(TRAIN),
     "training, goals not met": lambda: _goals(TRAIN, met=False),
+    "epochs, machine": lambda: _machine(EPOCH),
+    "epochs": _epochs,
+    "epochs, goals": lambda: _goals(EPOCH),
     "streaming, machine": lambda: _machine(STREAM),
     "streaming, few": lambda: _stream(stream_cuda.few_table),
     "streaming, many": lambda: _stream(stream_cuda.many_table),
@@ -143,6 +155,12 @@ TABLES: dict[str, Callable[[], str]] = {
     "VNNI training, machine": lambda: _machine(VNNI_TRAIN),
     "VNNI training": lambda: _cpu_train(VNNI_TRAIN),
     "VNNI training, goals": lambda: _goals(VNNI_TRAIN),
+    "AVX-512 streaming, machine": lambda: _machine(AVX512_STREAM),
+    "AVX-512 streaming": lambda: _cpu_stream(AVX512_STREAM),
+    "AVX-512 streaming, goals": lambda: _goals(AVX512_STREAM),
+    "AVX-512 training, machine": lambda: _machine(AVX512_TRAIN),
+    "AVX-512 training": lambda: _cpu_train(AVX512_TRAIN),
+    "AVX-512 training, goals": lambda: _goals(AVX512_TRAIN),
     "Arm streaming, machine": lambda: _machine(ARM_STREAM),
     "Arm streaming": lambda: _cpu_stream(ARM_STREAM),
     "Arm streaming, goals": lambda: _goals(ARM_STREAM),
