@@ -256,15 +256,14 @@ using Regularised = std::optional<
 void regulariser_gradients_cuda(const std::string& dtype, int device, Address count,
                                 const Regularised& ar, const Regularised& tar, uintptr_t stream) {
   const auto described = [](const Regularised& given) {
+    if (!given) return tsm::cuda::Activations{};
     const auto& [values, steps, shape, factor, grad] = *given;
     return tsm::cuda::Activations{at(values), steps[0], steps[1],      shape[0],
                                   shape[1],   shape[2], float(factor), at(grad)};
   };
-  const auto of_ar = ar ? std::optional(described(ar)) : std::nullopt;
-  const auto of_tar = tar ? std::optional(described(tar)) : std::nullopt;
+  const bool is_float = dtype_named(dtype) == tsm::DType::kFloat32;
   tsm::on_device(device, [&] {
-    tsm::cuda::regulariser_gradients(dtype_named(dtype) == tsm::DType::kFloat32, at<float>(count),
-                                     of_ar ? &*of_ar : nullptr, of_tar ? &*of_tar : nullptr,
+    tsm::cuda::regulariser_gradients(is_float, at<float>(count), described(ar), described(tar),
                                      stream);
   });
 }

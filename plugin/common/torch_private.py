@@ -6,7 +6,7 @@ torch can break only this file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
@@ -41,6 +41,12 @@ def is_traced(tensors: Iterable[Tensor]) -> bool:
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
         return True
     return bool(torch._C._get_tracing_state()) or not _PLAIN.issuperset(map(type, tensors))
+
+
+def is_plain(tensors: Sequence[Tensor]) -> bool:
+    """Whether a call may go past torch's operators: it is neither traced nor transformed, nor is any tangent
+    given."""
+    return not (is_traced(tensors) or is_transformed(tensors) or has_tangent(tensors))
 
 
 def apply_function(function: type[torch.autograd.Function], *inputs: Any) -> Any:

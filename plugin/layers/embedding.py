@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..common.torch_private import has_tangent, is_traced, is_transformed
+from ..common.torch_private import is_plain
 from . import gpu
 from .core import _core, address
 from .gpu import current_stream
@@ -23,9 +23,7 @@ MOST_ROWS = 100_000
 
 def embedded(weight: Tensor, tokens: Tensor, factors: Tensor | None) -> Tensor:
     """weight[token], times factors[token]: weight [V,E], tokens int [B,T], factors [V] without a gradient."""
-    inputs = [weight, tokens]
-    special = is_traced(inputs) or is_transformed(inputs) or has_tangent(inputs)
-    if special or not has_kernel(weight, tokens):
+    if not is_plain([weight, tokens]) or not has_kernel(weight, tokens):
         return _rows(weight, tokens, factors)
     rows: Tensor = _Embedded.apply(weight, tokens, factors)
     return rows

@@ -13,13 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..common.torch_private import (
-    apply_function,
-    autocast_enabled,
-    has_tangent,
-    is_traced,
-    is_transformed,
-)
+from ..common.torch_private import apply_function, autocast_enabled, is_plain
 from . import gpu
 from .core import address
 from .gpu import COPIED, UNIT_MULTIPLE, current_stream, dense, widened
@@ -37,9 +31,7 @@ class Linear(nn.Linear):
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """x [..., I] -> [..., O], as torch's function of that name; in the core it has no second derivative."""
-    inputs = [x, weight, bias]
-    special = is_traced(inputs) or is_transformed(inputs) or has_tangent(inputs)
-    if special or not has_kernels(x, weight, bias):
+    if not is_plain([x, weight, bias]) or not has_kernels(x, weight, bias):
         return nn.functional.linear(x, weight, bias)
     found: Tensor = apply_function(_Linear, x.reshape(-1, x.shape[-1]), weight, bias)
     return found.view(*x.shape[:-1], weight.shape[0])

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from ..common.torch_private import has_tangent, is_traced, is_transformed
+from ..common.torch_private import is_plain
 from . import gpu
 from .core import DTYPES, _core, address
 from .gpu import current_stream
@@ -20,9 +20,8 @@ from .gpu import current_stream
 
 def row_losses(logits: Tensor, target: Tensor) -> Tensor:
     """The losses [N] in float32 of logits [N, V] and classes [N], as torch's cross_entropy (also for -100)."""
-    inputs = [logits, target]
-    special = is_traced(inputs) or is_transformed(inputs) or has_tangent(inputs)
-    if special or not has_kernel(logits) or target.dtype != torch.int64:
+    ours = is_plain([logits, target]) and has_kernel(logits) and target.dtype == torch.int64
+    if not ours:
         return cross_entropy(logits.float(), target, reduction="none")
     losses: Tensor = _RowLosses.apply(logits.contiguous(), target.contiguous())
     return losses

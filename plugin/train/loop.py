@@ -178,12 +178,12 @@ class Trainer:
             numbers[3] = float(self.stop.requested is not None)
         self.world.add_up(numbers)
         self.world.share_gradients(self.parameters)
-        count = numbers[1]  # without targets it and the gradients are 0
+        total = numbers[1]  # if 0, there were no targets, and the gradients are 0
         limit = self.config.clip_norm or math.inf
         if self.step_multiplies:
             gradients = [p.grad for p in self.parameters if p.grad is not None]
-            return torch.cat([numbers, norm_and_factor(gradients, count, limit)])
-        norm = divide_gradients(self.parameters, count, limit)
+            return torch.cat([numbers, norm_and_factor(gradients, total, limit)])
+        norm = divide_gradients(self.parameters, total, limit)
         return torch.cat([numbers, norm.view(1)])
 
     def compute(self, batch: Batch, state: State | None) -> tuple[Tensor, State | None]:

@@ -116,6 +116,20 @@ def test_is_traced():
     assert torch.equal(compiled(X), X + 1)
 
 
+def test_is_plain():
+    seen = []
+
+    def look(x):
+        seen.append(private.is_plain([X, x]))
+        return x.square().sum()
+
+    look(X)
+    torch.func.grad(look)(X)
+    torch.func.jvp(look, (X,), (X,))
+    torch.jit.trace(look, X, check_trace=False)
+    assert seen == [True, False, False, False]
+
+
 def test_graph_is_retained():
     seen = []
 

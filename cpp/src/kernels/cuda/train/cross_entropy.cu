@@ -1,6 +1,4 @@
 // One block per row. The sum is computed in one pass, relative to the largest logit so far.
-#include <cuda_bf16.h>
-
 #include <cfloat>
 #include <cmath>
 #include <type_traits>
@@ -8,22 +6,12 @@
 #include "core/error.h"
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/train/cross_entropy.h"
+#include "kernels/cuda/train/numbers.cuh"
 
 namespace tsm::cuda {
 namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
-
-__device__ float to_float(float x) { return x; }
-__device__ float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
-__device__ void assign(float& to, float x) { to = x; }
-__device__ void assign(__nv_bfloat16& to, float x) { to = __float2bfloat16_rn(x); }
-
-// N numbers that are read or written at once.
-template <class D, int N>
-struct alignas(sizeof(D) * N) Several {
-  D at[N];
-};
 
 // sum exp(z - most). `most` is finite at first: a logit may be -infinity.
 struct Sum {
@@ -50,11 +38,11 @@ __global__ void __launch_bounds__(kThreads) loss_kernel(LossRows p, float* losse
     const Several<D, N> z = groups[i];
     float top = own.most;
 #pragma unroll
-    for (int k = 0; k < N; ++k) top = fmaxf(top, to_float(z.at[k]));
+    for (int k = 0; k < N; ++k) top = fmaxf(top, as_float(z.at[k]));
     own.sum *= expf(own.most - top);
     own.most = top;
 #pragma unroll
-    for (int k = 0; k < N; ++k) own.sum += expf(to_float(z.at[k]) - top);
+    for (int k = 0; k < N; ++k) own.sum += expf(as_float(z.at[k]) - top);
   }
   for (int other = 16; other > 0; other /= 2)
     own.add({__shfl_xor_sync(~0u, own.most, other), __shfl_xor_sync(~0u, own.sum, other)});
@@ -66,7 +54,7 @@ __global__ void __launch_bounds__(kThreads) loss_kernel(LossRows p, float* losse
   const float log_sum = own.most + logf(own.sum);
   const int64_t target = p.target[row];
   p.log_sums[row] = log_sum;
-  losses[row] = is_class(target, p.classes) ? log_sum - to_float(logits[target])
+  losses[row] = is_class(target, p.classes) ? log_sum - as_float(logits[target])
                 : target == kIgnored        ? 0.0f
                                             : NAN;
 }
@@ -87,7 +75,7 @@ __global__ void __launch_bounds__(kThreads)
     Several<D, N> g;
 #pragma unroll
     for (int k = 0; k < N; ++k) {
-      const float share = expf(to_float(z.at[k]) - log_sum);
+      const float share = expf(as_float(z.at[k]) - log_sum);
       assign(g.at[k], factor * (share - (i * N + k == target ? 1.0f : 0.0f)));
     }
     to[i] = g;

@@ -4,6 +4,7 @@
 #include "core/error.h"
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/train/embedding.h"
+#include "kernels/cuda/train/numbers.cuh"
 
 namespace tsm::cuda {
 namespace {
@@ -11,12 +12,6 @@ namespace {
 constexpr int kRows = 4, kThreads = 32 * kRows;
 constexpr int kStride = 128;  // tokens that a warp looks at together
 constexpr int kAhead = 8;     // rows of grad that are loaded together
-
-// N numbers that are read or written at once.
-template <int N>
-struct alignas(sizeof(float) * N) Several {
-  float at[N];
-};
 
 __device__ int32_t token_at(const EmbeddingGradient& p, int64_t at) {
   if (at >= p.count) return -1;
@@ -47,14 +42,15 @@ __device__ int list(const int32_t* tokens, int count, int32_t token, uint16_t* p
 
 // The sum of the listed rows of `grad`, loaded kAhead at a time.
 template <int N>
-__device__ Several<N> sum_of(const float* grad, int64_t width, const uint16_t* places, int count) {
-  Several<N> sum = {};
+__device__ Several<float, N> sum_of(const float* grad, int64_t width, const uint16_t* places,
+                                    int count) {
+  Several<float, N> sum = {};
   for (int from = 0; from < count; from += kAhead) {
-    Several<N> next[kAhead];
+    Several<float, N> next[kAhead];
 #pragma unroll
     for (int k = 0; k < kAhead; ++k)
       if (from + k < count)
-        next[k] = *reinterpret_cast<const Several<N>*>(grad + places[from + k] * width);
+        next[k] = *reinterpret_cast<const Several<float, N>*>(grad + places[from + k] * width);
 #pragma unroll
     for (int k = 0; k < kAhead; ++k)
       if (from + k < count)
@@ -82,11 +78,11 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t column = (int64_t(blockIdx.y) * kThreads + threadIdx.x) * N;
   if (column >= p.width) return;
   for (int r = 0; r < kRows && row_of(r) < p.rows; ++r) {
-    Several<N> sum = sum_of<N>(p.grad + column, p.width, places(r), found[r]);
+    Several<float, N> sum = sum_of<N>(p.grad + column, p.width, places(r), found[r]);
     const float factor = p.factors ? p.factors[row_of(r)] : 1.0f;
 #pragma unroll
     for (int n = 0; n < N; ++n) sum.at[n] *= factor;
-    *reinterpret_cast<Several<N>*>(out + row_of(r) * p.width + column) = sum;
+    *reinterpret_cast<Several<float, N>*>(out + row_of(r) * p.width + column) = sum;
   }
 }
 

@@ -1,26 +1,14 @@
-#include <cuda_bf16.h>
-
 #include <algorithm>
 
 #include "core/error.h"
 #include "kernels/cuda/check.h"
+#include "kernels/cuda/train/numbers.cuh"
 #include "kernels/cuda/train/regularisers.h"
 
 namespace tsm::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-
-// N numbers that are read or written at once.
-template <class Real, int N>
-struct alignas(sizeof(Real) * N) Several {
-  Real at[N];
-};
-
-__device__ float as_float(float x) { return x; }
-__device__ float as_float(__nv_bfloat16 x) { return __bfloat162float(x); }
-__device__ void round_to(float& to, float x) { to = x; }
-__device__ void round_to(__nv_bfloat16& to, float x) { to = __float2bfloat16_rn(x); }
 
 // A thread computes N units of one step.
 template <class Real, int N>
@@ -40,7 +28,7 @@ __device__ void gradients(const Activations& p, bool of_changes, float count) {
   for (int n = 0; n < N; ++n) {
     const float own = as_float(y.at[n]);
     const float bend = (as_float(after.at[n]) - own) - (own - as_float(before.at[n]));
-    round_to(y.at[n], (of_changes ? bend : own) * factor);
+    assign(y.at[n], (of_changes ? bend : own) * factor);
   }
   *reinterpret_cast<Numbers*>(static_cast<Real*>(p.grad) + int64_t(at) * p.units + unit) = y;
 }
@@ -70,20 +58,18 @@ void launch(const Activations& ar, const Activations& tar, const float* count, i
 
 }  // namespace
 
-void regulariser_gradients(bool is_float, const float* count, const Activations* ar,
-                           const Activations* tar, uintptr_t stream) {
-  const Activations none{nullptr, 0, 0, 0, 1, 8, 0.0f, nullptr};
-  const Activations &first = ar ? *ar : none, &second = tar ? *tar : none;
+void regulariser_gradients(bool is_float, const float* count, const Activations& ar,
+                           const Activations& tar, uintptr_t stream) {
   int64_t numbers = 0;
-  for (const Activations* p : {&first, &second}) {
-    require(p->rows >= 0 && p->steps >= 1 && p->units >= 1 && p->units <= INT32_MAX / p->steps &&
-                p->rows <= INT32_MAX / (p->steps * p->units),
+  for (const Activations& p : {ar, tar}) {
+    require(p.rows >= 0 && p.steps >= 1 && p.units >= 1 && p.units <= INT32_MAX / p.steps &&
+                p.rows <= INT32_MAX / (p.steps * p.units),
             "the sizes of activations");
-    numbers = std::max(numbers, p->rows * p->steps * p->units);
+    numbers = std::max(numbers, p.rows * p.steps * p.units);
   }
   if (numbers == 0) return;
   const auto run = is_float ? launch<float> : launch<__nv_bfloat16>;
-  run(first, second, count, numbers, reinterpret_cast<cudaStream_t>(stream));
+  run(ar, tar, count, numbers, reinterpret_cast<cudaStream_t>(stream));
   check(cudaGetLastError(), "launching the gradients of regularisers");
 }
 

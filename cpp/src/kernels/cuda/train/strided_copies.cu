@@ -1,7 +1,6 @@
-#include <cuda_bf16.h>
-
 #include "core/error.h"
 #include "kernels/cuda/check.h"
+#include "kernels/cuda/train/numbers.cuh"
 #include "kernels/cuda/train/strided_copies.h"
 
 namespace tsm::cuda {
@@ -23,19 +22,6 @@ struct Copies {
 };
 static_assert(sizeof(Copies) <= 4096, "all parameters of a kernel, on any GPU");
 
-// N numbers that are read or written at once.
-template <class D, int N>
-struct alignas(sizeof(D) * N) Item {
-  D at[N];
-};
-
-__device__ float as_float(float x) { return x; }
-__device__ float as_float(__nv_bfloat16 x) { return __bfloat162float(x); }
-__device__ void assign(float& to, float x) { to = x; }
-__device__ void assign(float& to, __nv_bfloat16 x) { to = as_float(x); }
-__device__ void assign(__nv_bfloat16& to, float x) { to = __float2bfloat16_rn(x); }
-__device__ void assign(__nv_bfloat16& to, __nv_bfloat16 x) { to = x; }
-
 // N neighbouring bytes of a mask.
 template <int N>
 __device__ uint32_t mask_item(const uint8_t* mask) {
@@ -56,13 +42,13 @@ __device__ void copy_items(const StridedCopy& p, uint32_t i, uint32_t j, uint32_
   // Items of several numbers are dense (in_items).
   const auto place = [](uint32_t at, int64_t step) { return N == 1 ? at * step : int64_t(at); };
   const bool masked = kMasks && p.mask;
-  Item<From, N> read[kItems];  // all reads are under way before the first of them is used
+  Several<From, N> read[kItems];  // all reads are under way before the first of them is used
   uint32_t keep[kItems];
 #pragma unroll
   for (int n = 0; n < kItems; ++n) {
     const uint32_t at = (first + n * across) * N;
     if (at < inside)
-      read[n] = *reinterpret_cast<const Item<From, N>*>(from + place(at, p.from_step[2]));
+      read[n] = *reinterpret_cast<const Several<From, N>*>(from + place(at, p.from_step[2]));
   }
   if (masked) {
 #pragma unroll
@@ -74,7 +60,7 @@ __device__ void copy_items(const StridedCopy& p, uint32_t i, uint32_t j, uint32_
 #pragma unroll
   for (int n = 0; n < kItems; ++n) {
     const uint32_t at = (first + n * across) * N;
-    Item<To, N> item;
+    Several<To, N> item;
 #pragma unroll
     for (int m = 0; m < N; ++m) {
       if (at >= inside)
@@ -84,7 +70,7 @@ __device__ void copy_items(const StridedCopy& p, uint32_t i, uint32_t j, uint32_
       else
         assign(item.at[m], read[n].at[m]);
     }
-    if (at < size) *reinterpret_cast<Item<To, N>*>(to + place(at, p.to_step[2])) = item;
+    if (at < size) *reinterpret_cast<Several<To, N>*>(to + place(at, p.to_step[2])) = item;
   }
 }
 
