@@ -46,6 +46,13 @@ def install(monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
 
 
+def stand_in(monkeypatch, module, **functions) -> None:
+    """From now on a module that calls functions of the core has these instead, for CPU tensors."""
+    monkeypatch.setattr(module, "_core", SimpleNamespace(**functions))
+    monkeypatch.setattr(gpu, "has_kernels", lambda dtype, device: True)
+    monkeypatch.setattr(module, "current_stream", lambda device: 0)
+
+
 def at(
     address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype
 ) -> Tensor:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import math
-from types import SimpleNamespace
 
 import pytest
 import torch
 
-from tsm.plugin.layers import descent, gpu
+from emulated_cuda import stand_in
+from tsm.plugin.layers import descent
 from tsm.plugin.train.clipping import divide_gradients, norm_and_factor
 from tsm.plugin.train.nt_asgd import NonMonotonicASGD
 
@@ -47,10 +47,9 @@ def emulated_descend(
 def device(request, monkeypatch):
     """A GPU, or the host with emulated kernels."""
     if request.param == "cpu":
-        core = SimpleNamespace(gradient_norm_cuda=emulated_norm, descend_cuda=emulated_descend)
-        monkeypatch.setattr(descent, "_core", core)
-        monkeypatch.setattr(gpu, "has_kernels", lambda dtype, device: True)
-        monkeypatch.setattr(descent, "current_stream", lambda device: 0)
+        stand_in(
+            monkeypatch, descent, gradient_norm_cuda=emulated_norm, descend_cuda=emulated_descend
+        )
     return request.param
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from torch import nn
 
-from emulated_cuda import dense
+from emulated_cuda import dense, stand_in
 from tsm.plugin.layers import embedding, gpu
 from tsm.plugin.layers.embedding import embedded
 from tsm.plugin.models.inputs import TokenInput
@@ -27,10 +25,7 @@ def emulated(device, wide, count, rows, width, tokens, grad, factors, out, strea
 def device(request, monkeypatch):
     """A GPU, or the host with an emulated kernel."""
     if request.param == "cpu":
-        core = SimpleNamespace(embedding_gradient_cuda=emulated)
-        monkeypatch.setattr(embedding, "_core", core)
-        monkeypatch.setattr(gpu, "has_kernels", lambda dtype, device: True)
-        monkeypatch.setattr(embedding, "current_stream", lambda device: 0)
+        stand_in(monkeypatch, embedding, embedding_gradient_cuda=emulated)
     return request.param
 
 

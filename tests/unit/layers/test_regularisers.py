@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 
-from emulated_cuda import DTYPES, at
+from emulated_cuda import DTYPES, at, stand_in
 from tsm.plugin.layers import gpu, regularisers
 from tsm.plugin.layers.regularisers import regulariser_gradients
 
@@ -30,10 +28,7 @@ def emulated(dtype, device, count, ar, tar, stream):
 def device(request, monkeypatch):
     """A GPU, or the host with an emulated kernel."""
     if request.param == "cpu":
-        core = SimpleNamespace(regulariser_gradients_cuda=emulated)
-        monkeypatch.setattr(regularisers, "_core", core)
-        monkeypatch.setattr(gpu, "has_kernels", lambda dtype, device: True)
-        monkeypatch.setattr(regularisers, "current_stream", lambda device: 0)
+        stand_in(monkeypatch, regularisers, regulariser_gradients_cuda=emulated)
     return request.param
 
 
