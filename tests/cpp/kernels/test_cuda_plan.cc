@@ -67,10 +67,14 @@ void check_streamed(const Plan& p, const LayerShape& layer) {
   CHECK((p.members % p.group == 0 && p.chunks % p.splits == 0));
   CHECK(int64_t(p.members - p.group * p.splits) * p.units < layer.H);
   CHECK((int64_t(p.teams) * p.rows >= layer.B && p.members * p.teams <= kHopper.blocks));
-  const int blocks = (p.resident + p.streamed) * p.piece_blocks();  // of k of a job
+  const int pieces = p.held + p.resident + p.streamed;
+  const int blocks = pieces * p.piece_blocks();  // of k of a job
   CHECK(blocks * p.splits == p.members * p.slice_blocks);
   CHECK(p.chunk_blocks() % p.piece_blocks() == 0);
   CHECK((p.streamed > 0 && p.slots >= 2));
+  CHECK(p.held == held_pieces(kForms[p.form], layer.gates));
+  CHECK(p.item_warps() + p.jobs() == p.workers);
+  CHECK(p.rows * p.units / 2 <= p.item_warps() * 32 * kForms[p.form].items);
   CHECK((p.kept >= 0 && p.kept <= p.streamed));
   CHECK(p.ring_at == p.jobs() * p.resident * p.piece_bytes());
   CHECK(p.x_at == p.ring_at + p.jobs() * p.slots * p.piece_bytes());

@@ -149,6 +149,17 @@ __device__ inline void barrier_wait(uint64_t* barrier, uint32_t parity) {
         : "memory");
 }
 
+// The same for copies into this block alone. It leaves the first-level cache as it is. Only
+// for 9.0.
+__device__ inline void barrier_wait_in_block(uint64_t* barrier, uint32_t parity) {
+  asm volatile(
+      "{\n.reg .pred done;\n"
+      "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n}" ::"r"(shared_address(barrier)),
+      "r"(parity)
+      : "memory");
+}
+
 // How long the L2 cache keeps what a copy reads: as usual, or only until another line needs the
 // place.
 __device__ inline uint64_t kept_in_cache() {

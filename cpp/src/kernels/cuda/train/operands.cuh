@@ -39,9 +39,10 @@ struct OperandOf<bf16> {
   using Words = uint4;
   using A = Words;
   using X = Four;
-  __device__ static void put(uint4* to, const Four (&unit)[2]) {
-    to[0] = {unit[0].x, unit[1].x, unit[0].y, unit[1].y};
+  __device__ static Words words(const Four (&unit)[2]) {
+    return {unit[0].x, unit[1].x, unit[0].y, unit[1].y};
   }
+  __device__ static void put(uint4* to, const Words& words) { to[0] = words; }
   __device__ static Words get(const uint4* from) { return from[0]; }
   // sum [units, rows] += a x^T.
   __device__ static void multiply(float (&sum)[4], const A& a, const X& x) {
@@ -87,9 +88,13 @@ struct OperandOf<float> {
     __device__ A(const Words& words) : k{words.k[0], words.k[1]} {}
   };
   using X = Parts;
-  __device__ static void put(uint4* to, const Four (&unit)[2]) {
-    to[0] = {unit[0].x, unit[1].x, unit[0].y, unit[1].y};
-    to[32] = {unit[0].z, unit[1].z, unit[0].w, unit[1].w};
+  __device__ static Words words(const Four (&unit)[2]) {
+    return {{{unit[0].x, unit[1].x, unit[0].y, unit[1].y},
+             {unit[0].z, unit[1].z, unit[0].w, unit[1].w}}};
+  }
+  __device__ static void put(uint4* to, const Words& words) {
+    to[0] = words.k[0];
+    to[32] = words.k[1];
   }
   __device__ static Words get(const uint4* from) { return {{from[0], from[32]}}; }
   __device__ static void multiply(float (&sum)[4], const A& a, const X& x) {

@@ -123,10 +123,11 @@ std::string in_words(const Plan& p) {
   if (p.exchange == Exchange::kSteps) return "steps";
   constexpr const char* kExchanges[] = {"alone", "cluster", "grid"};
   const auto n = [](int number) { return std::to_string(number); };
-  const std::string streamed = p.streamed == 0 ? ""
-                                               : ", streamed " + n(p.streamed) + " of " +
-                                                     n(p.resident + p.streamed) + " in " +
-                                                     n(p.slots) + ", kept " + n(p.kept);
+  const std::string streamed = p.streamed == 0
+                                   ? ""
+                                   : ", streamed " + n(p.streamed) + " of " +
+                                         n(p.held + p.resident + p.streamed) + " in " + n(p.slots) +
+                                         ", kept " + n(p.kept) + ", in registers " + n(p.held);
   if (p.exchange == Exchange::kRegisters)
     return "registers 1 x " + n(p.teams) + ", units " + n(p.units) + ", rows " + n(p.rows) +
            ", warps " + n(p.workers) + ", k " + n(p.slice_blocks * team::kTile) + ", shared KB " +

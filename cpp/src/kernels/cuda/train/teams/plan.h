@@ -12,7 +12,8 @@
 //             bulk copies (9.0), ordinary asynchronous ones, or words that are marked as unwritten.
 //
 // A matrix that shared memory cannot hold is *streamed* where the batch has few rows: a grid's
-// members keep a part of it and read the rest in every step (streamed_matrix.cuh).
+// members keep a part of it, also in registers, and read the rest in every step
+// (streamed_matrix.cuh).
 //
 // A grid's neighbours may *cut* k: as a cluster of 2 or 4 blocks, each multiplies the units of all
 // of them with its part of k, so that it reads only that part of x, and they send each other the
@@ -46,6 +47,7 @@ constexpr int kRowTile = 8;       // rows of a tile
 constexpr int kWarps = 16;        // per block, at most
 constexpr int kZStride = 20;      // floats between two rows of 16 units, avoids bank conflicts
 constexpr int kRegisterRows = 2;  // per block with the matrix in registers
+constexpr int kPieceBlocks = 2;   // blocks of k in a piece of a streamed matrix, of all gates
 
 enum class Exchange { kAlone, kCluster, kGrid, kRegisters, kSteps };
 
@@ -73,8 +75,8 @@ constexpr Form kForms[] = {
     {Exchange::kRegisters, 1, 1, 4, true},
     {Exchange::kRegisters, 1, 1, 8, true},
     {Exchange::kRegisters, 1, 1, 10},
-    {Exchange::kGrid, 1, 1, 12, false, true},
-    {Exchange::kGrid, 2, 1, 12, false, true},
+    {Exchange::kGrid, 1, 2, 12, false, true},
+    {Exchange::kGrid, 2, 3, 12, false, true},
     {Exchange::kGrid, 2, 1, kWarps, false, false, true},
     {Exchange::kGrid, 3, 1, 12, false, false, true},
     {Exchange::kGrid, 4, 2, 12, false, false, true},
@@ -102,6 +104,12 @@ TSM_HOST_DEVICE constexpr int register_tiles(const Form& form, int gates, bool b
   const int held = number_bytes == 4 ? (255 - (backward ? 110 : 98) - 4 * gates) / 8
                                      : (168 - (backward ? 94 : 72) - 4 * gates) / 4;
   return held < all ? held : all;
+}
+// Streaming: how many of a warp's pieces of the matrix (streamed_matrix.cuh) its registers hold. A
+// piece takes 4 of a thread's 168 registers for each gate.
+TSM_HOST_DEVICE constexpr int held_pieces(const Form& form, int gates) {
+  const int held = (168 - 84 - 16 * (form.row_tiles - 1)) / (4 * gates * kPieceBlocks);
+  return form.streams ? held : 0;
 }
 // Bytes of x in a kRegisters team, for `blocks` blocks of k. In bfloat16, the two rows of x are in
 // different banks; in float, they alternate.
@@ -166,9 +174,9 @@ struct Plan {
   bool marked;       // kGrid without bulk copies: x's words tell whether they have been written
   int form;          // index into kForms
   int number_bytes;  // sizeof(D)
-  // Of a streamed matrix: pieces of a job that stay in shared memory, pieces that are read in every
-  // step, how many of these the L2 cache keeps, and slots for them.
-  int resident, streamed, kept, slots;
+  // Of a streamed matrix: pieces of a job in registers, in shared memory, and that are read in
+  // every step, how many of these the L2 cache keeps, and slots for them.
+  int held, resident, streamed, kept, slots;
   int x_at, z_at, ring_at, barriers_at;  // offsets in shared memory, in bytes
   int shared_bytes;
   // kGrid: neighbours that cut k, 1 if it is not cut. Ranks cut * i .. cut * i + cut - 1 are a
@@ -183,9 +191,11 @@ struct Plan {
   TSM_HOST_DEVICE int cut_members() const { return members / cut; }  // whose slices are a cut
   // Rows of z: those of whole row tiles. x has only `rows`, fewer than 8 in a small batch.
   TSM_HOST_DEVICE int z_rows() const { return row_groups * row_tiles * kRowTile; }
+  // Workers that may have items, the first ones. With a streamed matrix, the others have jobs.
+  TSM_HOST_DEVICE int item_warps() const { return streamed > 0 ? workers - jobs() : workers; }
   TSM_HOST_DEVICE int publishers() const {  // warps that have items
     const int needed = (rows * units / 2 + 31) / 32;
-    return needed < workers ? needed : workers;
+    return needed < item_warps() ? needed : item_warps();
   }
   TSM_HOST_DEVICE int64_t slice_bytes() const {
     return int64_t(slice_blocks) * rows * kTile * number_bytes;
@@ -201,7 +211,7 @@ struct Plan {
   }
   TSM_HOST_DEVICE int chunk_blocks() const { return group * slice_blocks / pieces; }
   TSM_HOST_DEVICE int64_t chunk_bytes() const { return group * slice_bytes() / pieces; }
-  TSM_HOST_DEVICE int piece_blocks() const { return slice_blocks / tiles(); }
+  TSM_HOST_DEVICE int piece_blocks() const { return slice_blocks / tiles() * kPieceBlocks; }
   TSM_HOST_DEVICE int64_t piece_bytes() const {
     return int64_t(products) * piece_blocks() * kTile * kTile * number_bytes;
   }

@@ -21,26 +21,25 @@ double grid_job(const Plan& p, double chunk) {
   return p.chunks > p.stages ? std::max(warp, stages) + .04 * warp : warp;
 }
 
-// Estimated cycles per step if the matrix is streamed: a warp's pieces, one after the other, or the
-// copies; z, the cell and the exchange. Copies from memory and the exchange of x (`path`) hardly
-// overlap. Fitted to 56 plans on an H200, in which the cache kept all or nothing; where it keeps a
-// part, 12 to 15% too low (lstm, 1 x 3072). The slots are filled while the warps wait for x, which
-// saves little: a step reads many times their size.
+// Estimated cycles per step if the matrix is streamed: a warp's pieces, one after the other, and
+// the copies of U and x, which overlap in part; z, the cell and the exchange. Fitted to 47 plans of
+// plstm and lstm on an H200, most of them within 5%. The slots are filled while the warps wait for
+// x, which saves little: a step reads many times their size.
 double stream_cycles(const Plan& p, const LayerShape& layer) {
   const double all = double(p.matrix_bytes()), member = all / p.members / p.teams;
   const double ring = double(p.jobs()) * p.slots * double(p.piece_bytes());
   const double x = double(p.slice_bytes()) * p.members;
   const double path = std::max(x / 40, x * p.members * p.teams / 2600);
-  const double pieces = (layer.backward ? 600.0 : 500.0) * (p.streamed + p.resident);
+  const double pieces = 660.0 * (p.streamed + p.resident) + 280.0 * p.held;
   const double from_memory = all * (p.streamed - p.kept) / p.streamed;
-  const double read = std::max(all / 3300, from_memory / (layer.backward ? 1800 : 2050));
-  const double copies = all < kCached ? all / 3300 : read + path;
+  const double copies =
+      std::max({all / 3080 + path, from_memory / 1580 + path, member / ring * 1970});
   const double z =
       (1.5 * p.parts + 2.5 * (p.splits - p.parts)) * p.products * p.units * p.z_rows() * 4 / 128 +
       100.0 * (p.splits / p.parts - 1) + 8.0 * p.workers;
   const double items = double(p.units) * p.rows;
-  const double cell = layer.backward ? items * 55 / 128 + 300 : items * 80 / 128 + 600;
-  return std::max({pieces, path, copies, member / ring * 1800}) + z + cell + 3500 +
+  const double cell = layer.backward ? items * 10 / 128 + 490 : items * 250 / 128 + 180;
+  return std::max(pieces, copies) + .15 * std::min(pieces, copies) + z + cell + 3380 +
          path / p.chunks + 40 * p.chunks;
 }
 

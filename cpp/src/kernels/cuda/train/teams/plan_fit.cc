@@ -21,7 +21,9 @@ bool assign_warps(Plan& p, const LayerShape& layer) {
   const int64_t most = warps_of(form, p.number_bytes) - p.producers;
   if (std::max<int64_t>(items, p.jobs()) > most) return false;
   // Items go to the first warps and jobs to the last. If possible these are different warps, so
-  // that the cell's loads and stores overlap with the product.
+  // that the cell's loads and stores overlap with the product. With a streamed matrix they must be:
+  // the registers of a warp with a job hold pieces.
+  if (form.streams && items + p.jobs() > most) return false;
   p.workers = int(std::min(items + p.jobs(), most));
   return true;
 }
@@ -89,13 +91,16 @@ bool complete_streamed(Plan& p, const Device& device, const LayerShape& layer) {
     p.parts /= 2;
   const int64_t x_and_z = round_up(std::max(x, p.parts * z_bytes(p)), 16);  // z overlays x
   const int64_t barriers = 16 * p.stages + 8 * p.jobs() * p.slots;
+  if (p.chunk_blocks() % p.piece_blocks() != 0) return false;
   const int64_t all = p.chunks / p.splits * (p.chunk_blocks() / p.piece_blocks());
   const int64_t room = (device.shared_bytes - x_and_z - barriers) / p.jobs() / p.piece_bytes();
   if (room < p.slots || room >= all) return false;  // too little, or enough for the whole matrix
-  p.resident = int(room) - p.slots;
-  p.streamed = int(all) - p.resident;
+  p.held = held_pieces(kForms[p.form], layer.gates);
+  if (all <= p.held) return false;
+  p.resident = int(std::min(room - p.slots, all - p.held - 1));
+  p.streamed = int(all) - p.held - p.resident;
   p.ring_at = int(p.jobs() * p.resident * p.piece_bytes());
-  p.x_at = p.z_at = int(p.jobs() * room * p.piece_bytes());
+  p.x_at = p.z_at = int(p.ring_at + p.jobs() * p.slots * p.piece_bytes());
   p.barriers_at = int(p.x_at + x_and_z);
   p.shared_bytes = int(p.barriers_at + barriers);
   return true;

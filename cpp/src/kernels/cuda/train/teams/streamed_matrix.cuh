@@ -1,13 +1,14 @@
-// A warp's part of a matrix that shared memory cannot hold. Some of its *pieces* stay in shared
-// memory; the others are copied from global memory in every step, into a ring of slots that belongs
-// to this warp alone. The matrix does not depend on x, so the copies of the next step are under way
-// while the warp waits for x.
+// A warp's part of a matrix that shared memory cannot hold. The first of its *pieces* are in the
+// warp's registers, some stay in shared memory; the others are copied from global memory in every
+// step, into a ring of slots that belongs to this warp alone. The matrix does not depend on x, so
+// the copies of the next step are under way while the warp waits for x.
 //
-// A piece is N x P tiles: N blocks of k and P products (forward: one block, all gates; backward: as
-// many blocks as the cell has gates, one product). Streamed pieces are spread evenly among all, so
-// that the memory is never idle. If the L2 cache cannot hold all of them, some stay there from one
-// step to the next; the others, evenly among them, are the first that it evicts. Otherwise each
-// would evict the one that is needed soonest.
+// A piece is N x P tiles: N blocks of k and P products (forward: kPieceBlocks blocks, all gates;
+// backward: that many times the cell's gates, one product). It is so large because a warp's wait
+// and request take as long as most of its work. Streamed pieces are spread evenly among the
+// resident ones, so that the memory is never idle. If the L2 cache cannot hold all of them, some
+// stay there from one step to the next; the others, evenly among them, are the first that it
+// evicts. Otherwise each would evict the one that is needed soonest.
 #pragma once
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/train/operands.cuh"
@@ -15,7 +16,8 @@
 
 namespace tsm::team {
 
-template <class D, int P, int N>
+// H: pieces in registers (held_pieces), which Member::work has and multiplies first.
+template <class D, int P, int N, int H>
 class StreamedMatrix {
  public:
   using Operand = OperandOf<D>;
@@ -37,30 +39,43 @@ class StreamedMatrix {
     return reinterpret_cast<uint64_t*>(shared + plan.barriers_at) + 2 * plan.stages;
   }
 
-  // Called by all threads: writes the pieces of all jobs to their places. read(tile, block of k,
-  // product, lane, out) as in Member::load_matrix.
+  // Piece number `number` of a job. read(tile, block of k, product, lane, out) as in
+  // Member::load_matrix.
+  template <class Read>
+  __device__ static Piece piece_of(const Plan& plan, int job, int number, const Read& read) {
+    const int each = plan.chunk_blocks();
+    const int tile = job / plan.splits, split = job - tile * plan.splits;
+    const int turn = number * N / each, chunk = split + turn * plan.splits;
+    const int block = chunk * each + number * N - turn * each;
+    typename Operand::Four unit[N][P][2] = {};
+#pragma unroll
+    for (int n = 0; n < N; ++n)
+#pragma unroll
+      for (int p = 0; p < P; ++p) read(tile, block + n, p, int(threadIdx.x % 32), unit[n][p]);
+    Piece piece;
+#pragma unroll
+    for (int n = 0; n < N; ++n)
+#pragma unroll
+      for (int p = 0; p < P; ++p) piece.tile[n][p] = Operand::words(unit[n][p]);
+    return piece;
+  }
+
+  // Called by all threads: writes the pieces of all jobs that are not in registers to their places.
   template <class Read>
   __device__ static void fill(const Plan& plan, char* shared, char* memory, const Read& read) {
-    const int all = plan.resident + plan.streamed, each = plan.chunk_blocks();
-    const int lane = threadIdx.x % 32;
+    const int all = plan.resident + plan.streamed, lane = threadIdx.x % 32;
     for (int i = threadIdx.x / 32; i < plan.jobs() * all; i += blockDim.x / 32) {
-      const int job = i / all, piece = i - job * all;
-      const int tile = job / plan.splits, split = job - tile * plan.splits;
-      const int turn = piece * N / each, chunk = split + turn * plan.splits;
-      const int block = chunk * each + piece * N - turn * each;
-      const int before = piece * plan.streamed / all;  // streamed pieces
-      const bool streams = (piece + 1) * plan.streamed / all > before;
+      const int job = i / all, number = i - job * all;
+      const int before = number * plan.streamed / all;  // streamed pieces
+      const bool streams = (number + 1) * plan.streamed / all > before;
       uint4* to = streams ? words(of_job(plan, memory, job)) + before * kWords
-                          : words(shared) + (job * plan.resident + piece - before) * kWords;
-      typename Operand::Four unit[N][P][2] = {};
+                          : words(shared) + (job * plan.resident + number - before) * kWords;
+      const Piece piece = piece_of(plan, job, H + number, read);
 #pragma unroll
       for (int n = 0; n < N; ++n)
 #pragma unroll
-        for (int p = 0; p < P; ++p) read(tile, block + n, p, lane, unit[n][p]);
-#pragma unroll
-      for (int n = 0; n < N; ++n)
-#pragma unroll
-        for (int p = 0; p < P; ++p) Operand::put(to + (n * P + p) * kTileWords + lane, unit[n][p]);
+        for (int p = 0; p < P; ++p)
+          Operand::put(to + (n * P + p) * kTileWords + lane, piece.tile[n][p]);
     }
   }
 
@@ -72,20 +87,21 @@ class StreamedMatrix {
     for (int i = 0; i < plan.slots; ++i) request(i);
   }
 
-  // Starts a product, which takes all pieces in turn.
+  // Starts a product, which takes all pieces but those in registers in turn.
   __device__ void rewind() { here = debt = 0; }
 
-  __device__ void take(Piece& piece) {
+  __device__ Piece take() {
     const uint4* from = resident + here;
     debt += plan.streamed;
     const bool streams = debt >= all;  // the same as in `fill`
     if (streams) {
       debt -= all;
-      ptx::barrier_wait(full + slot, parity);
+      ptx::barrier_wait_in_block(full + slot, parity);
       from = slots + slot * kWords;
     } else {
       here += kWords;
     }
+    Piece piece;
 #pragma unroll
     for (int n = 0; n < N; ++n)
 #pragma unroll
@@ -97,6 +113,7 @@ class StreamedMatrix {
       request(slot);
       if (++slot == plan.slots) slot = 0, parity ^= 1;
     }
+    return piece;
   }
 
  private:

@@ -69,26 +69,33 @@ __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
   const Plan& plan = launch.plan;
   const int64_t B = a.shape.B, H = a.shape.H;
   const int T = int(a.shape.T);
-  Member<D, kForms[F].exchange, G, kForms[F].row_tiles, kForms[F].streams ? 1 : 0> member(launch,
-                                                                                          shared);
+  Member<D, kForms[F].exchange, G, kForms[F].row_tiles, kForms[F].streams ? kPieceBlocks : 0,
+         held_pieces(kForms[F], G)>
+      member(launch, shared);
   V k[N::kC];
   constants.get(k);
 
   using Four = typename Operand::Four;
   const D* weight = static_cast<const D*>(a.weight_h);
-  member.load_matrix([&](int unit, int gate, int from, int block, int at, Four(&out)[2]) {
+  const auto read = [&](int unit, int gate, int from, int block, int at, Four(&out)[2]) {
     const int64_t u = member.first_unit + unit, kk = from * plan.units + block * kTile + at;
     if (u >= H || kk >= H) return;
     const D* row = weight + (gate * H + u) * H + kk;
     out[0] = __ldg(reinterpret_cast<const Four*>(row));
     out[1] = __ldg(reinterpret_cast<const Four*>(row + H));
-  });
-  member.start(T);
+  };
+  member.load_matrix(read);
+  member.start();
   if (member.is_producer()) {
     for (int t = 0; t < T; ++t) member.load_chunks(t);
     member.finish();
     return;
   }
+  if constexpr (kForms[F].streams)
+    if (member.only_multiplies()) {
+      member.work(T, read);
+      return member.finish();
+    }
 
   const D* zx = static_cast<const D*>(a.zx);
   const float* dts = static_cast<const float*>(a.dt);
@@ -108,7 +115,7 @@ __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
   float next_dt[E];
 #pragma unroll
   for (int e = 0; e < E; ++e) {
-    const int number = e * plan.worker_threads() + threadIdx.x;
+    const int number = e * plan.item_warps() * 32 + threadIdx.x;
     item[e].set(plan, number, first_row, member.first_unit, a.shape, a.lengths, a.vectors, k);
     in_team[e] = item[e].in_team(plan, number);
     at[e] = int64_t(item[e].row) * pitch * H + item[e].unit;
@@ -219,7 +226,8 @@ __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
   const Plan& plan = launch.plan;
   const int64_t B = a.shape.B, H = a.shape.H;
   const int T = int(a.shape.T);
-  Member<D, kForms[F].exchange, 1, kForms[F].row_tiles, kForms[F].streams ? G : 0, kForms[F].cuts>
+  Member<D, kForms[F].exchange, 1, kForms[F].row_tiles, kForms[F].streams ? G * kPieceBlocks : 0,
+         held_pieces(kForms[F], G), kForms[F].cuts>
       member(launch, shared);
   V k[N::kC];
   constants.get(k);
@@ -228,24 +236,30 @@ __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
   // and the units are its columns.
   const D* weight = static_cast<const D*>(a.weight_h);
   const Quotient by_tiles(plan.tiles());
-  member.load_matrix(
-      [&](int unit, int, int from, int block, int at, typename Operand::Four(&out)[2]) {
-        const int64_t u = member.first_unit + unit;
-        const int gate = by_tiles.of(block);
-        const int64_t j = from * plan.units + (block - gate * plan.tiles()) * kTile + at;
-        if (u >= H || j >= H) return;
-        const D* row = weight + (gate * H + j) * H + u;
-        Two both[4];  // units, of four consecutive k
+  const auto read = [&](int unit, int, int from, int block, int at,
+                        typename Operand::Four(&out)[2]) {
+    const int64_t u = member.first_unit + unit;
+    const int gate = by_tiles.of(block);
+    const int64_t j = from * plan.units + (block - gate * plan.tiles()) * kTile + at;
+    if (u >= H || j >= H) return;
+    const D* row = weight + (gate * H + j) * H + u;
+    Two both[4];  // units, of four consecutive k
 #pragma unroll
-        for (int i = 0; i < 4; ++i) both[i] = load_two(row + i * H);
-        Operand::turn(both, out);
-      });
-  member.start(T);
+    for (int i = 0; i < 4; ++i) both[i] = load_two(row + i * H);
+    Operand::turn(both, out);
+  };
+  member.load_matrix(read);
+  member.start();
   if (member.is_producer()) {
     for (int round = 0; round < T; ++round) member.load_chunks(round);
     member.finish();
     return;
   }
+  if constexpr (kForms[F].streams)
+    if (member.only_multiplies()) {
+      member.work(T, read);
+      return member.finish();
+    }
 
   const float* dts = static_cast<const float*>(a.dt);
   const D* kept_z = static_cast<const D*>(a.z);
@@ -267,7 +281,7 @@ __global__ void __launch_bounds__(warps_of(kForms[F], sizeof(D)) * 32, 1)
       at_z[E];  // offsets in saved_states, grad_y and z of the step that is fetched next
 #pragma unroll
   for (int e = 0; e < E; ++e) {
-    const int number = e * plan.worker_threads() + threadIdx.x;
+    const int number = e * plan.item_warps() * 32 + threadIdx.x;
     item[e].set(plan, number, first_row, member.first_unit, a.shape, a.lengths, a.vectors, k);
     in_team[e] = item[e].in_team(plan, number);
     at[e] = (int64_t(item[e].row) * pitch + T - 1) * H + item[e].unit;

@@ -24,9 +24,9 @@ class Quotient {
 
 // D: type of the matrix and x. X: how x is exchanged. P: products per unit tile (forward: gates,
 // backward: 1). NT: row tiles per warp. N: blocks of k per piece of a streamed matrix
-// (streamed_matrix.cuh), 0 if all of it stays in shared memory. C: whether neighbours cut k
-// (Plan::cut).
-template <class D, Exchange X, int P, int NT, int N = 0, bool C = false>
+// (streamed_matrix.cuh), 0 if all of it stays in shared memory. H: its pieces in registers. C:
+// whether neighbours cut k (Plan::cut).
+template <class D, Exchange X, int P, int NT, int N = 0, int H = 0, bool C = false>
 class Member : public TeamExchange<D, X, (N > 0), C> {
   using Base = TeamExchange<D, X, (N > 0), C>;
   using Base::bulk;
@@ -51,15 +51,14 @@ class Member : public TeamExchange<D, X, (N > 0), C> {
   using Operand = OperandOf<D>;
   using Four = typename Operand::Four;
   using Base::kAlone, Base::kCuts, Base::kGrid, Base::kStreams;
-  using Streamed = StreamedMatrix<D, P, kStreams ? N : 1>;
+  using Streamed = StreamedMatrix<D, P, kStreams ? N : 1, H>;
 
   template <class Launch>
   __device__ Member(const Launch& launch, void* shared_memory)
       : Base(launch, shared_memory),
         memory(launch.matrix),
         has_job(warp >= plan.workers - plan.jobs() && warp < plan.workers),
-        job(has_job ? warp - (plan.workers - plan.jobs()) : 0),
-        matrix(plan, shared, memory, job) {
+        job(has_job ? warp - (plan.workers - plan.jobs()) : 0) {
     split = job % plan.splits;
     const int rest = job / plan.splits, tile = rest / plan.row_groups;
     const int row = (rest - tile * plan.row_groups) * NT * kRowTile;
@@ -78,8 +77,11 @@ class Member : public TeamExchange<D, X, (N > 0), C> {
     }
   }
 
-  // After this, members may exchange data. `rounds` products will follow.
-  __device__ void start(int rounds) {
+  // A warp with a job and without items: `work` is all that it does.
+  __device__ bool only_multiplies() const { return kStreams && has_job; }
+
+  // After this, members may exchange data.
+  __device__ void start() const {
     if (threadIdx.x == 0 && !kAlone) {
       for (int i = 0; i < plan.stages; ++i) {
         ptx::barrier_init(full + i, kGrid && !bulk() ? 32 : 1);
@@ -95,7 +97,6 @@ class Member : public TeamExchange<D, X, (N > 0), C> {
     }
     __syncthreads();
     if (X == Exchange::kCluster || kCuts) ptx::cluster_sync();
-    if (kStreams && has_job) matrix.start(rounds);
   }
   // No member exits while another may still write into its shared memory.
   __device__ void finish() const {
@@ -107,12 +108,7 @@ class Member : public TeamExchange<D, X, (N > 0), C> {
   // of other members of the cluster lie before and after the member's own.
   template <class Read>
   __device__ void load_matrix(const Read& read) const {
-    const Quotient by_slice(plan.slice_blocks);
-    const auto of_block = [&](int tile, int block, int product, int lane, Four(&unit)[2]) {
-      const int from = by_slice.of(block);
-      read(tile * kTile + lane / 4 * 2 - cut * plan.units, product, from + cut * cut_members,
-           block - from * plan.slice_blocks, lane % 4 * 4, unit);
-    };
+    const auto of_block = by_block(read);
     if constexpr (kStreams) {
       Streamed::fill(plan, shared, memory, of_block);
     } else {
@@ -131,7 +127,7 @@ class Member : public TeamExchange<D, X, (N > 0), C> {
         }
 #pragma unroll
         for (int i = 0; i < kReads; ++i)
-          if (at[i] >= 0) Operand::put(to + at[i] * kTileWords, unit[i]);
+          if (at[i] >= 0) Operand::put(to + at[i] * kTileWords, Operand::words(unit[i]));
         for (; block >= blocks; block -= blocks) ++part;
       }
     }
@@ -142,15 +138,27 @@ class Member : public TeamExchange<D, X, (N > 0), C> {
   __device__ void multiply(int round) {
     if (kCuts) return multiply_cut(round);
     float acc[P][NT][4] = {};
-    if (has_job) multiply_job(acc, round);
-    // Wait until the cell of the last round has read z and, in a grid, until all workers have read
-    // x, which z overlays. kAlone has already passed a barrier since then.
-    if (!kAlone) workers_sync();
-    if (has_job && split < plan.parts) put<false>(acc);
-    workers_sync();
-    for (int first = plan.parts; first < plan.splits; first += plan.parts) {
-      if (has_job && split >= first && split < first + plan.parts) put<true>(acc);
-      workers_sync();
+    const bool multiplies = has_job && !kStreams;
+    if constexpr (!kStreams)
+      if (multiplies) multiply_job(acc, round);
+    add_up(acc, multiplies);
+  }
+
+  // The part of a warp that only multiplies in all rounds.
+  template <class Read>
+  __device__ void work(int rounds, const Read& read) {
+    typename Streamed::Piece held[H > 0 ? H : 1];
+#pragma unroll
+    for (int i = 0; i < H; ++i) held[i] = Streamed::piece_of(plan, job, i, by_block(read));
+    Streamed matrix(plan, shared, memory, job);
+    matrix.start(rounds);
+    const int each = plan.chunk_blocks();
+    uint32_t lap = split / plan.stages, stage = split - lap * plan.stages;
+    for (int round = 0; round < rounds; ++round) {
+      this->signal(round);
+      float acc[P][NT][4] = {};
+      multiply_streamed(acc, held, matrix, each, lap, stage);
+      add_up(acc, true);
     }
   }
 
@@ -178,12 +186,22 @@ class Member : public TeamExchange<D, X, (N > 0), C> {
   // This warp's job.
   const bool has_job;
   const int job;
-  Streamed matrix;  // used if kStreams
   int split, product_stride, x_lane, z_part, z_mine;
   int owner;  // of a cut: the neighbour that has the job's units
   const uint4* a;
 
   __device__ float* z() const { return reinterpret_cast<float*>(shared + plan.z_at); }
+
+  // `read` of load_matrix by tile and block of k.
+  template <class Read>
+  __device__ auto by_block(const Read& read) const {
+    return [this, &read, by_slice = Quotient(plan.slice_blocks)](int tile, int block, int product,
+                                                                 int lane, Four(&unit)[2]) {
+      const int from = by_slice.of(block);
+      read(tile * kTile + lane / 4 * 2 - cut * plan.units, product, from + cut * cut_members,
+           block - from * plan.slice_blocks, lane % 4 * 4, unit);
+    };
+  }
 
   // The tiles of the matrix for a block of k, read ahead.
   struct Tiles {
@@ -233,73 +251,85 @@ class Member : public TeamExchange<D, X, (N > 0), C> {
 
   // acc += this warp's part of A x.
   __device__ void multiply_job(float (&acc)[P][NT][4], int round) {
-    if constexpr (kStreams) {
-      multiply_streamed(acc, round);
-    } else {
-      const int block_bytes = plan.rows * kRowBytes, blocks = sources() * plan.slice_blocks;
-      Tiles first;
-      if (kGrid) {  // every splits-th chunk; a stage is filled for one split only (Plan::stages)
-        const int each = plan.chunk_blocks();
-        const uint32_t turn = uint32_t(round) * plan.chunks + split;
-        uint32_t lap = turn / plan.stages, stage = turn - lap * plan.stages;
-        for (int chunk = split; chunk < plan.chunks; chunk += plan.splits) {
-          const int at = chunk * each;
-          load_tiles(first, at);
-          ptx::barrier_wait(full + stage, lap & 1);
-          const char* x = shared + plan.x_at + (int(stage) * each - at) * block_bytes + x_lane;
-          multiply_blocks(acc, first, x, at, min(at + each, blocks), 1, block_bytes);
-          __syncwarp();
-          if (lane == 0) ptx::barrier_arrive(empty + stage);
-          stage += plan.splits;
-          for (; stage >= plan.stages; stage -= plan.stages) ++lap;
-        }
-      } else {  // every splits-th block
-        const char* x = shared + plan.x_at + x_lane;
-        load_tiles(first, split);
-        if (X == Exchange::kCluster) {
-          ptx::barrier_wait(full + (round & 1), (round >> 1) & 1);
-          x += (round & 1) * team_bytes;
-        }
-        multiply_blocks(acc, first, x, split, blocks, plan.splits, block_bytes);
+    const int block_bytes = plan.rows * kRowBytes, blocks = sources() * plan.slice_blocks;
+    Tiles first;
+    if (kGrid) {  // every splits-th chunk; a stage is filled for one split only (Plan::stages)
+      const int each = plan.chunk_blocks();
+      const uint32_t turn = uint32_t(round) * plan.chunks + split;
+      uint32_t lap = turn / plan.stages, stage = turn - lap * plan.stages;
+      for (int chunk = split; chunk < plan.chunks; chunk += plan.splits) {
+        const int at = chunk * each;
+        load_tiles(first, at);
+        ptx::barrier_wait(full + stage, lap & 1);
+        const char* x = shared + plan.x_at + (int(stage) * each - at) * block_bytes + x_lane;
+        multiply_blocks(acc, first, x, at, min(at + each, blocks), 1, block_bytes);
+        leave(lap, stage);
       }
+    } else {  // every splits-th block
+      const char* x = shared + plan.x_at + x_lane;
+      load_tiles(first, split);
+      if (X == Exchange::kCluster) {
+        ptx::barrier_wait(full + (round & 1), (round >> 1) & 1);
+        x += (round & 1) * team_bytes;
+      }
+      multiply_blocks(acc, first, x, split, blocks, plan.splits, block_bytes);
     }
   }
 
-  // The same, in the same order of chunks. With one product, two sums alternate, because each waits
-  // for its last result.
-  __device__ void multiply_streamed(float (&acc)[P][NT][4], int round) {
-    const int each = plan.chunk_blocks(), block_bytes = plan.rows * kRowBytes;
-    const uint32_t turn = uint32_t(round) * plan.chunks + split;
-    uint32_t lap = turn / plan.stages, stage = turn - lap * plan.stages;
-    typename Streamed::Piece next;
+  // The warp has read the chunk in that stage, and goes on to its next one.
+  __device__ void leave(uint32_t& lap, uint32_t& stage) const {
+    __syncwarp();
+    if (lane == 0) ptx::barrier_arrive(empty + stage);
+    stage += plan.splits;
+    for (; stage >= plan.stages; stage -= plan.stages) ++lap;
+  }
+
+  // The same with a streamed matrix, in the same order of chunks: first the pieces in registers.
+  // `each`: blocks per chunk; lap and stage: of the warp's next chunk. With one product, two sums
+  // alternate, because each waits for its last result.
+  template <class Held>
+  __device__ void multiply_streamed(float (&acc)[P][NT][4], const Held& held, Streamed& matrix,
+                                    int each, uint32_t& lap, uint32_t& stage) const {
+    using Piece = typename Streamed::Piece;
+    struct Rows {
+      typename Operand::X of[N][NT];
+    };
+    const int block_bytes = plan.rows * kRowBytes;
     float other[NT][4] = {};
-    matrix.rewind();
-    matrix.take(next);
-    for (int chunk = split; chunk < plan.chunks; chunk += plan.splits) {
-      ptx::barrier_wait(full + stage, lap & 1);
-      const char* x = shared + plan.x_at + int(stage) * each * block_bytes + x_lane;
-      for (int block = 0; block < each; block += N) {
-        typename Operand::X rows[N][NT];
+    const char* x = nullptr;
+    int left = 0;  // blocks of the chunk
+    const auto next_rows = [&] {
+      if (left == 0) {
+        ptx::barrier_wait_in_block(full + stage, lap & 1);
+        left = each;
+        x = shared + plan.x_at + int(stage) * each * block_bytes + x_lane;
+      }
+      Rows rows;
 #pragma unroll
-        for (int n = 0; n < N; ++n)
+      for (int n = 0; n < N; ++n, x += block_bytes)
+#pragma unroll
+        for (int i = 0; i < NT; ++i)
+          rows.of[n][i] = *reinterpret_cast<const Four*>(x + i * kRowTile * kRowBytes);
+      return rows;
+    };
+    const auto multiply_piece = [&](const Piece& piece, const Rows& rows) {
+#pragma unroll
+      for (int n = 0; n < N; ++n)
+#pragma unroll
+        for (int p = 0; p < P; ++p)
 #pragma unroll
           for (int i = 0; i < NT; ++i)
-            rows[n][i] = *reinterpret_cast<const Four*>(x + (block + n) * block_bytes +
-                                                        i * kRowTile * kRowBytes);
-        const typename Streamed::Piece now = next;
-        if (block + N < each || chunk + plan.splits < plan.chunks) matrix.take(next);
+            Operand::multiply(P == 1 && n % 2 ? other[i] : acc[p][i], piece.tile[n][p],
+                              rows.of[n][i]);
+      left -= N;
+      if (left == 0) leave(lap, stage);
+    };
+    matrix.rewind();
 #pragma unroll
-        for (int n = 0; n < N; ++n)
-#pragma unroll
-          for (int p = 0; p < P; ++p)
-#pragma unroll
-            for (int i = 0; i < NT; ++i)
-              Operand::multiply(P == 1 && n % 2 ? other[i] : acc[p][i], now.tile[n][p], rows[n][i]);
-      }
-      __syncwarp();
-      if (lane == 0) ptx::barrier_arrive(empty + stage);
-      stage += plan.splits;
-      for (; stage >= plan.stages; stage -= plan.stages) ++lap;
+    for (int i = 0; i < H; ++i) multiply_piece(held[i], next_rows());
+    for (int i = plan.resident + plan.streamed; i > 0; --i) {
+      const Rows rows = next_rows();
+      multiply_piece(matrix.take(), rows);
     }
 #pragma unroll
     for (int i = 0; i < NT; ++i)
@@ -336,6 +366,19 @@ class Member : public TeamExchange<D, X, (N > 0), C> {
                     arrived);
     }
     if (warp < plan.publishers()) ptx::barrier_wait(sums, round & 1);
+  }
+
+  // Adds the warps' sums up in the parts of z; `mine`: whether this one has any.
+  __device__ void add_up(const float (&acc)[P][NT][4], bool mine) const {
+    // Wait until the cell of the last round has read z and, in a grid, until all workers have read
+    // x, which z overlays. kAlone has already passed a barrier since then.
+    if (!kAlone) workers_sync();
+    if (mine && split < plan.parts) put<false>(acc);
+    workers_sync();
+    for (int first = plan.parts; first < plan.splits; first += plan.parts) {
+      if (mine && split >= first && split < first + plan.parts) put<true>(acc);
+      workers_sync();
+    }
   }
 
   // Writes this warp's sums into its part of z, or adds them to it.
