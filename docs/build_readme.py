@@ -142,8 +142,8 @@ def claims() -> str:
     ]
     names = [verdict.name for _, verdict in found]
     closing = (
-        f"Of {len(found)} claims {names.count(OPEN)} are open: their runs do not decide them. "
-        f"{names.count(NOT_RUN)} have no runs yet."
+        f"Of {len(found)} claims {names.count(OPEN)} are open, as their runs do not decide them; "
+        f"without runs: {names.count(NOT_RUN)}."
     )
     return f"{_table(['verdict', 'claim', 'paper', 'decided by'], lines)}\n\n{closing}"
 
