@@ -11,12 +11,14 @@ namespace tsm {
 enum class Weights { kFloat32, kBFloat16, kInt8, kFloat64 };
 constexpr int kWeightsKinds = 4;
 
-// A matrix w [outputs, inputs] in memory: w[i,j] = data[i*row + j*column].
+// A matrix w [outputs, inputs] in memory: w[i,j] = data[i*row + j*column]; with `columns`, it is
+// columns[j][i], and row is 1.
 struct MatrixSource {
   enum Type { kFloat32, kFloat64, kBFloat16, kInt8 } type;
   const void* data;
   int64_t outputs, inputs, row, column;
   const float* scales;  // [outputs] with kInt8: w[i,j] = scales[i] * data; else null
+  const void* const* columns = nullptr;  // [inputs]
 };
 
 }  // namespace tsm

@@ -305,6 +305,13 @@ void test_sources(const MatrixKernels& kernels, Weights kind) {
           {MatrixSource::kFloat32, transposed_f.data(), outputs, inputs, 1, outputs, nullptr});
   compare("bfloat16, transposed",
           {MatrixSource::kBFloat16, transposed_b.data(), outputs, inputs, 1, outputs, nullptr});
+  std::vector<const void*> columns;  // anywhere in memory
+  for (int64_t k = 0; k < inputs; ++k) columns.push_back(&transposed_f[size_t(k * outputs)]);
+  compare("float32, by column",
+          {MatrixSource::kFloat32, nullptr, outputs, inputs, 1, 0, nullptr, columns.data()});
+  for (int64_t k = 0; k < inputs; ++k) columns[size_t(k)] = &transposed_b[size_t(k * outputs)];
+  compare("bfloat16, by column",
+          {MatrixSource::kBFloat16, nullptr, outputs, inputs, 1, 0, nullptr, columns.data()});
   compare("spaced",
           {MatrixSource::kFloat64, spaced.data(), outputs, inputs, 2 * inputs, 2, nullptr});
   compare("bfloat16", {MatrixSource::kBFloat16, b.data(), outputs, inputs, inputs, 1, nullptr});

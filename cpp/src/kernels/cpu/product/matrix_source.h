@@ -22,77 +22,98 @@ TSM_CELL uint16_t narrowed(float x) {
   return uint16_t((u & 0x7fffffffu) > 0x7f800000u ? quiet : nearest);
 }
 
+// Column k, from output i on.
+template <class T>
+TSM_CELL const T* column(const MatrixSource& w, int64_t i, int64_t k) {
+  return w.columns ? static_cast<const T*>(w.columns[k]) + i
+                   : static_cast<const T*>(w.data) + i * w.row + k * w.column;
+}
+
 template <class F, class T, class Convert>
-void read_row(const void* data, int64_t at, int64_t column, int64_t count, F* to,
+void read_row(const MatrixSource& w, int64_t i, int64_t k, int64_t count, F* to,
               const Convert& convert) {
-  const T* from = static_cast<const T*>(data) + at;
-  if (column == 1)
-    for (int64_t k = 0; k < count; ++k) to[k] = convert(from[k]);
+  if (w.columns) {
+    for (int64_t n = 0; n < count; ++n) to[n] = convert(*column<T>(w, i, k + n));
+    return;
+  }
+  const T* from = column<T>(w, i, k);
+  if (w.column == 1)
+    for (int64_t n = 0; n < count; ++n) to[n] = convert(from[n]);
   else
-    for (int64_t k = 0; k < count; ++k) to[k] = convert(from[k * column]);
+    for (int64_t n = 0; n < count; ++n) to[n] = convert(from[n * w.column]);
 }
 
 // w[i, k .. k + count) as numbers of type F. int8 numbers are scaled only if the source has scales.
 template <class F>
 [[gnu::noinline]] void read(const MatrixSource& w, int64_t i, int64_t k, int64_t count, F* to) {
-  const int64_t at = i * w.row + k * w.column;
   switch (w.type) {
     case MatrixSource::kFloat32:
-      return read_row<F, float>(w.data, at, w.column, count, to, [](float x) { return F(x); });
+      return read_row<F, float>(w, i, k, count, to, [](float x) { return F(x); });
     case MatrixSource::kFloat64:
-      return read_row<F, double>(w.data, at, w.column, count, to, [](double x) { return F(x); });
+      return read_row<F, double>(w, i, k, count, to, [](double x) { return F(x); });
     case MatrixSource::kBFloat16:
-      return read_row<F, uint16_t>(w.data, at, w.column, count, to,
-                                   [](uint16_t x) { return F(widened(x)); });
+      return read_row<F, uint16_t>(w, i, k, count, to, [](uint16_t x) { return F(widened(x)); });
     case MatrixSource::kInt8: {
       const float scale = w.scales ? w.scales[i] : 1.0f;
-      return read_row<F, int8_t>(w.data, at, w.column, count, to,
-                                 [=](int8_t x) { return F(scale * float(x)); });
+      return read_row<F, int8_t>(w, i, k, count, to, [=](int8_t x) { return F(scale * float(x)); });
     }
   }
 }
 
 constexpr int kReadBlock = 64;  // numbers read together: a few cache lines of a row
 
-// Packs a group of inputs of `count` outputs, whose numbers are adjacent in one or two rows of the
-// source. A pair is assembled in 32 bits, which compilers vectorise.
+// Packs a group of inputs of `count` outputs, whose numbers are adjacent in one column of the
+// source or, from `next` on, a second one. A pair is assembled in 32 bits, which compilers
+// vectorise.
 template <int kGroup, class Source, class Element, class Convert>
-TSM_CELL void put_group(const Source* from, int64_t next, int64_t count, const Convert& convert,
-                        Element* to) {
+TSM_CELL void put_group(const Source* from, const Source* next, int64_t count,
+                        const Convert& convert, Element* to) {
   if constexpr (kGroup == 1) {
     for (int64_t j = 0; j < count; ++j) to[j] = convert(from[j]);
   } else {
     static_assert(kGroup == 2 && sizeof(Element) == 2);
     for (int64_t j = 0; j < count; ++j) {
-      const uint32_t pair = convert(from[j]) | uint32_t(convert(from[next + j])) << 16;
+      const uint32_t pair = convert(from[j]) | uint32_t(convert(next[j])) << 16;
       std::memcpy(to + 2 * j, &pair, sizeof(pair));
     }
   }
 }
 
+constexpr int64_t kStripGroups = 16;  // packed together: their columns stay in L1
+
 // Fills the panels from a source whose outputs are adjacent in memory (a transposed matrix), so
 // that they already have the order of the panels. convert(number) returns the packed number.
-// kGroup: 1 or 2.
+// kGroup: 1 or 2. Columns that are anywhere in memory are prefetched one strip ahead.
 template <class Kind, class Source, class Convert>
 void pack_neighbours(const MatrixSource& w, const Convert& convert,
                      typename Kind::Element* numbers) {
   using Shape = Layout<Kind>;
   using Element = typename Kind::Element;
-  constexpr int64_t kGroup = Kind::kGroup;
-  for (int64_t panel = 0; panel < Shape::panels(w.outputs); ++panel) {
-    const int64_t width = Shape::width(w.outputs, panel), first = Shape::first(w.outputs, panel);
-    const int64_t inside = smaller(width, w.outputs - first), whole = w.inputs / kGroup;
-    const Source* from = static_cast<const Source*>(w.data) + first;
-    Element* to = numbers + Shape::panel_at(w.outputs, w.inputs, panel);
-    for (int64_t group = 0; group < Shape::groups(w.inputs); ++group, to += width * kGroup) {
-      if (group >= whole || inside < width)
-        std::memset(to, 0, size_t(width * kGroup) * sizeof(Element));
-      if (group < whole) {
-        put_group<kGroup>(from, w.column, inside, convert, to);
-        from += kGroup * w.column;
-      } else if (group * kGroup < w.inputs) {  // half a pair
-        for (int64_t j = 0; j < inside; ++j) to[j * kGroup] = convert(from[j]);
+  constexpr int64_t kGroup = Kind::kGroup, kAhead = kStripGroups * kGroup;
+  const int64_t groups = Shape::groups(w.inputs), whole = w.inputs / kGroup;
+  for (int64_t strip = 0; strip < groups; strip += kStripGroups) {
+    const int64_t end = smaller(strip + kStripGroups, groups);
+    int64_t first = 0;
+    for (int64_t panel = 0; panel < Shape::panels(w.outputs); ++panel) {
+      const int64_t next_first = Shape::first(w.outputs, panel + 1), width = next_first - first;
+      const int64_t inside = smaller(width, w.outputs - first);
+      Element* to = numbers + (first * groups + strip * width) * kGroup;
+      for (int64_t group = strip; group < end; ++group, to += width * kGroup) {
+        const int64_t k = group * kGroup;
+        if (group >= whole || inside < width)
+          std::memset(to, 0, size_t(width * kGroup) * sizeof(Element));
+        if (group < whole) {
+          put_group<kGroup>(column<Source>(w, first, k), column<Source>(w, first, k + kGroup - 1),
+                            inside, convert, to);
+        } else if (k < w.inputs) {  // half a pair
+          const Source* const from = column<Source>(w, first, k);
+          for (int64_t j = 0; j < inside; ++j) to[j * kGroup] = convert(from[j]);
+        }
+        for (int64_t i = 0; w.columns && i < kGroup && k + kAhead + i < w.inputs; ++i)
+          for (int64_t j = 0; j < inside; j += 64 / int64_t(sizeof(Source)))
+            __builtin_prefetch(column<Source>(w, first + j, k + kAhead + i));
       }
+      first = next_first;
     }
   }
 }
@@ -104,7 +125,8 @@ bool pack_groups(const MatrixSource& w, typename Kind::Element* numbers) {
   using Shape = Layout<Kind>;
   constexpr int64_t kGroup = Kind::kGroup;
   static_assert(kGroup * sizeof(typename Kind::Element) == sizeof(float));
-  if (w.type != Kind::kSource || w.column != 1 || w.row % kGroup != 0 || w.inputs % kGroup != 0)
+  if (w.type != Kind::kSource || w.columns || w.column != 1 || w.row % kGroup != 0 ||
+      w.inputs % kGroup != 0)
     return false;
   if (w.inputs == 0) return true;  // nothing to pack, and no memory for it
   const float* const from = static_cast<const float*>(w.data);

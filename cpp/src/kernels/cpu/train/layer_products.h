@@ -205,19 +205,23 @@ class WeightGradients {
         I_(a.input.I),
         GH_(kernels.cell.gates * H_),
         K_(B_ * T_),
+        block_(sums_bytes() <= kSmallSums ? kSmallBlock : kBlock),
         input_(input),
         dz_(input.dz()),
         zeros_(std::max(I_, H_)),
-        sums_(direct() ? 0 : sums_bytes()) {}
+        h_(a.h && sizeof(D) != sizeof(F) ? B_ * H_ : 0),
+        sums_(direct() ? 0 : sums_bytes()) {
+    if (h_.size() > 0) kernels.round(static_cast<const F*>(a.h), B_ * H_, h_.data());
+  }
 
   void run(ThreadPool& pool) const {
     const int64_t halves = K_ >= 2 * kBlock && sums_bytes() <= kSumsBytes ? 2 : 1;
     const int64_t threads = std::clamp<int64_t>(GH_ / kRows, 1, pool.threads());
     const int64_t parts = (threads + halves - 1) / halves;  // of a half's gradients
     const int64_t most = (GH_ + parts - 1) / parts;         // rows of a part
-    const int64_t transposed = most * products_.encoded_bytes(kBlock);
-    const int64_t matrix = padded(products_.packed_bytes(std::max(I_, H_), kBlock));
-    const int64_t right = padded(kBlock * std::max(I_ * size_of_x(), H_ * int64_t(sizeof(D))));
+    const int64_t transposed = most * products_.encoded_bytes(block_);
+    const int64_t matrix = padded(products_.packed_bytes(std::max(I_, H_), block_));
+    const int64_t right = padded(block_ * int64_t(sizeof(void*)));
     const bool chains = (K_ + halves - 1) / halves > kChain;
     const int64_t partial = chains ? padded(most * (I_ + H_) * int64_t(sizeof(F))) : 0;
     const int64_t columns = padded(most * int64_t(sizeof(F)));
@@ -234,14 +238,14 @@ class WeightGradients {
       F* const sum = reinterpret_cast<F*>(behind + columns);
       const Scratch scratch{own,
                             own + transposed,
-                            own + transposed + matrix,
+                            reinterpret_cast<const void**>(own + transposed + matrix),
                             reinterpret_cast<F*>(behind),
                             chains ? sum : rows_from(begin, I_, to.w),
                             chains ? sum + most * I_ : rows_from(begin, H_, to.u)};
       const int64_t first = K_ * half / halves, rows = K_ * (half + 1) / halves - first;
-      for (int64_t done = 0; done < rows; done += kBlock) {
-        add({first + done, std::min(kBlock, rows - done), done}, begin, end, scratch, to.b);
-        const bool complete = done + kBlock >= rows || (done + kBlock) % kChain == 0;
+      for (int64_t done = 0; done < rows; done += block_) {
+        add({first + done, std::min(block_, rows - done), done}, begin, end, scratch, to.b);
+        const bool complete = done + block_ >= rows || (done + block_) % kChain == 0;
         if (chains && complete)
           add_to(to, done < kChain, {scratch.w, scratch.u, nullptr}, begin, end);
       }
@@ -255,7 +259,10 @@ class WeightGradients {
   }
 
  private:
-  static constexpr int64_t kBlock = 256;  // rows of [T,B]: packed, they fit in L2
+  // Rows of [T,B] in a block. Fewer take less of L2, but for every block all gradients are read and
+  // written: if those are large, they come from memory.
+  static constexpr int64_t kBlock = 256, kSmallBlock = 128;
+  static constexpr int64_t kSmallSums = 4 << 20;  // bytes
   static constexpr int64_t kChain = 8 * kBlock;
   static constexpr int64_t kSumsBytes = 1 << 20;  // of a half, to stay in cache
   static constexpr int64_t kColumns = 16;         // of dz, transposed together
@@ -277,10 +284,10 @@ class WeightGradients {
 
   // Scratch memory of one thread for a block.
   struct Scratch {
-    char* transposed;  // [rows of the thread, block] encoded
-    char* matrix;      // [I or H, block] packed
-    char* right;       // [block, I or H]: rows of x or of h
-    F* columns;        // [rows of the thread]: sums of a block's columns of dz
+    char* transposed;    // [rows of the thread, block] encoded
+    char* matrix;        // [I or H, block] packed
+    const void** right;  // [block]: rows of x or of h
+    F* columns;          // [rows of the thread]: sums of a block's columns of dz
     F *w, *u;  // [rows of the thread, I] and [.., H]: partial sums, or the gradients themselves
   };
 
@@ -316,13 +323,12 @@ class WeightGradients {
            F* grad_b) const {
     transpose_dz(block, begin, end, scratch, grad_b);
     if (a_.grad_weight_x) {
-      copy_x(block, scratch.right);
-      multiply(block, {scratch.right, a_.input.full_precision_x}, I_, end - begin, scratch,
-               scratch.w);
+      find_x(block, scratch.right);
+      multiply(block, a_.input.full_precision_x, I_, end - begin, scratch, scratch.w);
     }
     if (a_.grad_weight_h) {
-      copy_before(block, reinterpret_cast<D*>(scratch.right));
-      multiply(block, {scratch.right, false}, H_, end - begin, scratch, scratch.u);
+      find_before(block, scratch.right);
+      multiply(block, false, H_, end - begin, scratch, scratch.u);
     }
   }
 
@@ -371,39 +377,31 @@ class WeightGradients {
       sums[i] = block.done > 0 ? sums[i] + scratch.columns[i] : scratch.columns[i];
   }
 
-  int64_t size_of_x() const { return int64_t(a_.input.full_precision_x ? sizeof(F) : sizeof(D)); }
-  void copy_x(const Block& block, char* to) const {
-    const int64_t bytes = I_ * size_of_x();
-    const auto row = [&](int64_t at) {
-      return static_cast<const char*>(a_.input.x) + (at % B_ * T_ + at / B_) * bytes;
-    };
-    for (int64_t at = block.first; at < block.first + block.count; ++at, to += bytes) {
-      fetch(row(std::min(at + kFetchedRows, K_ - 1)), bytes);
-      std::memcpy(to, row(at), size_t(bytes));
-    }
+  // The rows of x of a block, which lie in the order [B,T].
+  void find_x(const Block& block, const void** rows) const {
+    const int64_t bytes = I_ * int64_t(a_.input.full_precision_x ? sizeof(F) : sizeof(D));
+    for (int64_t at = block.first; at < block.first + block.count; ++at)
+      *rows++ = static_cast<const char*>(a_.input.x) + (at % B_ * T_ + at / B_) * bytes;
   }
-  // Copies the h that each step starts from: y of the previous step, or the row's initial h.
-  void copy_before(const Block& block, D* to) const {
-    const auto y = [&](int64_t at) {
-      return static_cast<const D*>(a_.y) + (at % B_ * T_ + at / B_) * H_;
-    };
-    for (int64_t at = block.first; at < block.first + block.count; ++at, to += H_) {
-      if (at < B_ && a_.h) {
-        kernels_.round(static_cast<const F*>(a_.h) + at * H_, H_, to);
-      } else if (at < B_) {
-        std::memset(static_cast<void*>(to), 0, size_t(H_) * sizeof(D));
-      } else {
-        fetch(y(std::min(at + kFetchedRows, K_ - 1) - B_), H_ * int64_t(sizeof(D)));
-        std::copy_n(y(at - B_), H_, to);
-      }
+  // The h that each step starts from: y of the previous step, or the row's initial h.
+  void find_before(const Block& block, const void** rows) const {
+    const D* const first = sizeof(D) == sizeof(F) ? static_cast<const D*>(a_.h) : h_.data();
+    for (int64_t at = block.first; at < block.first + block.count; ++at) {
+      const int64_t before = at - B_;
+      if (before >= 0)
+        *rows++ = static_cast<const D*>(a_.y) + (before % B_ * T_ + before / B_) * H_;
+      else
+        *rows++ = a_.h ? static_cast<const void*>(first + at * H_) : zeros_.data();
     }
   }
 
-  // to [rows, outputs] += transposed dz times `right` [block, outputs]; the first block of a chain
-  // overwrites `to`.
-  void multiply(const Block& block, const Elements& right, int64_t outputs, int64_t rows,
+  // to [rows, outputs] += transposed dz times the rows `right` [block, outputs], of F if `wide`;
+  // the first block of a chain overwrites `to`.
+  void multiply(const Block& block, bool wide, int64_t outputs, int64_t rows,
                 const Scratch& scratch, F* to) const {
-    products_.pack(kernels_.source(right, outputs, block.count, 1, outputs), scratch.matrix);
+    MatrixSource right = kernels_.source({nullptr, wide}, outputs, block.count, 1, outputs);
+    right.columns = scratch.right;
+    products_.pack(right, scratch.matrix);
     products_.multiply(scratch.matrix, outputs, block.count, rows, scratch.transposed,
                        {to, outputs, block.done % kChain == 0 ? zeros_.data() : nullptr}, 0,
                        (outputs + products_.panel - 1) / products_.panel, {});
@@ -412,10 +410,11 @@ class WeightGradients {
   const TrainingKernels<D>& kernels_;
   const MatrixKernels& products_;
   const LayerBackward& a_;
-  const int64_t B_, T_, H_, I_, GH_, K_;
+  const int64_t B_, T_, H_, I_, GH_, K_, block_;
   const InputGradient<D>& input_;
   const F* dz_;
   Aligned<F> zeros_;
+  Aligned<D> h_;       // the initial h, if D is not F
   CachedBuffer sums_;  // the gradients in F, if they are wanted in D
 };
 
