@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <initializer_list>
 #include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -71,14 +72,32 @@ void check_streamed(const Plan& p, const LayerShape& layer) {
   const int blocks = pieces * p.piece_blocks();  // of k of a job
   CHECK(blocks * p.splits == p.members * p.slice_blocks);
   CHECK(p.chunk_blocks() % p.piece_blocks() == 0);
-  CHECK((p.streamed > 0 && p.slots >= 2));
+  CHECK((p.streamed > 0 && p.resident >= 0 && p.slots >= 2 && p.stages % p.splits == 0));
   CHECK(p.held == held_pieces(kForms[p.form], layer.gates));
-  CHECK(p.item_warps() + p.jobs() == p.workers);
+  CHECK((p.item_warps() + p.jobs() == p.workers && p.publishers() == p.item_warps()));
   CHECK(p.rows * p.units / 2 <= p.item_warps() * 32 * kForms[p.form].items);
   CHECK((p.kept >= 0 && p.kept <= p.streamed));
   CHECK(p.ring_at == p.jobs() * p.resident * p.piece_bytes());
   CHECK(p.x_at == p.ring_at + p.jobs() * p.slots * p.piece_bytes());
   CHECK(p.barriers_at + 16 * p.stages + 8 * p.jobs() * p.slots <= p.shared_bytes);
+  CHECK((p.ring_at % 16 == 0 && p.x_at % 16 == 0 && p.barriers_at % 8 == 0));
+  // A warp's pieces are the blocks of its chunks, in turn, and `fill` and `take` agree about where
+  // each is that is not in registers.
+  std::vector<int> taken(size_t(p.members) * p.slice_blocks);
+  const int rest = p.resident + p.streamed;
+  for (int split = 0; split < p.splits; ++split)
+    for (int piece = 0, debt = 0; piece < pieces; ++piece) {
+      const int turn = piece * p.piece_blocks() / p.chunk_blocks();
+      const int block = (split + turn * p.splits) * p.chunk_blocks() + piece * p.piece_blocks() -
+                        turn * p.chunk_blocks();
+      for (int n = 0; n < p.piece_blocks(); ++n) ++taken[size_t(block + n)];
+      const int number = piece - p.held;
+      if (number < 0) continue;
+      debt += p.streamed;
+      CHECK((debt >= rest) == ((number + 1) * p.streamed / rest > number * p.streamed / rest));
+      if (debt >= rest) debt -= rest;
+    }
+  CHECK(std::all_of(taken.begin(), taken.end(), [](int n) { return n == 1; }));
 }
 
 // The neighbours of a cluster multiply each block of k with each of their unit tiles once, and each
@@ -219,6 +238,27 @@ TEST_CASE("plans for an H200") {
       before = now;
     }
   }
+
+  // Streamed plans: with 8 rows and more, one or several teams, and little or much on the chip.
+  std::set<std::tuple<int, bool, bool, bool>> streamed;
+  for (const LayerShape& layer :
+       {LayerShape{1, 3072, 2, false, 2}, LayerShape{1, 3072, 5, true, 2},
+        LayerShape{9, 2112, 3, false, 2}, LayerShape{16, 1504, 4, false, 2},
+        LayerShape{16, 2048, 3, true, 2}, LayerShape{16, 4096, 4, false, 2}})
+    for (int rank = 0; rank < 2000; rank += 1 + rank / 10) {
+      const Plan plan = plan_ranked(kHopper, layer, rank);
+      if (plan.members == 0) break;
+      if (plan.streamed == 0) continue;
+      check(plan, layer);
+      streamed.insert({plan.form, plan.teams > 1, plan.streamed == 1, plan.resident == 0});
+    }
+  const auto found = [&](const auto& is) {
+    return std::any_of(streamed.begin(), streamed.end(), is);
+  };
+  CHECK(std::get<0>(*streamed.begin()) < std::get<0>(*streamed.rbegin()));
+  CHECK(found([](const auto& plan) { return std::get<1>(plan); }));
+  CHECK(found([](const auto& plan) { return std::get<2>(plan); }));
+  CHECK(found([](const auto& plan) { return std::get<3>(plan); }));
 
   // Grids whose neighbours cut k: there are some for every cut, with all of their forms.
   std::set<std::pair<int, int>> cuts;  // cut, form

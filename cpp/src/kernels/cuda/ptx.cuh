@@ -149,8 +149,8 @@ __device__ inline void barrier_wait(uint64_t* barrier, uint32_t parity) {
         : "memory");
 }
 
-// The same for copies into this block alone. It leaves the first-level cache as it is. Only
-// for 9.0.
+// Waits without making visible what other blocks of the cluster stored: for bulk copies into this
+// block. Unlike the other, it need not invalidate the first-level cache. Only for 9.0.
 __device__ inline void barrier_wait_in_block(uint64_t* barrier, uint32_t parity) {
   asm volatile(
       "{\n.reg .pred done;\n"

@@ -56,7 +56,7 @@ enum class Exchange { kAlone, kCluster, kGrid, kRegisters, kSteps };
 struct Form {
   Exchange exchange;
   int row_tiles;  // per warp in the product
-  int items;      // (row, two units) per worker thread
+  int items;      // (row, two units) per thread of a worker that runs the cell
   int warps;      // per block, at most: fewer warps leave more registers per thread
   bool in_float = false;
   bool streams = false;  // whether the matrix is streamed
@@ -106,7 +106,8 @@ TSM_HOST_DEVICE constexpr int register_tiles(const Form& form, int gates, bool b
   return held < all ? held : all;
 }
 // Streaming: how many of a warp's pieces of the matrix (streamed_matrix.cuh) its registers hold. A
-// piece takes 4 of a thread's 168 registers for each gate.
+// thread has 168 registers. A piece takes 4 for each gate and block of k; the product needs about
+// 84, with a piece that it reads, and 16 more for further rows.
 TSM_HOST_DEVICE constexpr int held_pieces(const Form& form, int gates) {
   const int held = (168 - 84 - 16 * (form.row_tiles - 1)) / (4 * gates * kPieceBlocks);
   return form.streams ? held : 0;
@@ -148,7 +149,7 @@ struct Plan {
   Exchange exchange;
   int members, teams;  // teams per launch; further rows take more launches
   int units, rows;     // per member; per team
-  int workers;         // warps that multiply and run the cell
+  int workers;         // warps that multiply or run the cell, or both
   int products;        // per unit tile: gates in forward, 1 in backward
   int slice_blocks;    // blocks of k per member
   int row_tiles;       // per warp: form().row_tiles

@@ -21,10 +21,10 @@ double grid_job(const Plan& p, double chunk) {
   return p.chunks > p.stages ? std::max(warp, stages) + .04 * warp : warp;
 }
 
-// Estimated cycles per step if the matrix is streamed: a warp's pieces, one after the other, and
-// the copies of U and x, which overlap in part; z, the cell and the exchange. Fitted to 47 plans of
-// plstm and lstm on an H200, most of them within 5%. The slots are filled while the warps wait for
-// x, which saves little: a step reads many times their size.
+// Estimated cycles per step if the matrix is streamed: a warp's pieces, one after the other, which
+// overlap in part with the copies, those of U and then of x; z, the cell and the exchange. Fitted
+// to 47 plans of plstm and lstm on an H200, most of them within 5%. The slots are filled while the
+// warps wait for x, which saves little: a step reads many times their size.
 double stream_cycles(const Plan& p, const LayerShape& layer) {
   const double all = double(p.matrix_bytes()), member = all / p.members / p.teams;
   const double ring = double(p.jobs()) * p.slots * double(p.piece_bytes());

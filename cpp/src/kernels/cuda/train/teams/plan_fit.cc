@@ -96,6 +96,7 @@ bool complete_streamed(Plan& p, const Device& device, const LayerShape& layer) {
   const int64_t room = (device.shared_bytes - x_and_z - barriers) / p.jobs() / p.piece_bytes();
   if (room < p.slots || room >= all) return false;  // too little, or enough for the whole matrix
   p.held = held_pieces(kForms[p.form], layer.gates);
+  // At least one piece is streamed, even where registers and shared memory would hold them all.
   if (all <= p.held) return false;
   p.resident = int(std::min(room - p.slots, all - p.held - 1));
   p.streamed = int(all) - p.held - p.resident;

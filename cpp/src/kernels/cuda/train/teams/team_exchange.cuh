@@ -1,7 +1,8 @@
 // A thread block's part in its team (plan.h): where it is, and the exchange of x (h, or dz in
 // backward) between members.
 //
-// The first warps, the workers, multiply and run the cell (team_member.cuh). If x goes through L2,
+// The first warps, the workers, multiply and run the cell (team_member.cuh; if the matrix is
+// streamed, each does one of the two). If x goes through L2,
 // further warps, the producers, fetch it, so that the workers never wait for a copy that could have
 // started earlier. With bulk copies one is enough; without, each copies its share of the chunks.
 #pragma once
@@ -73,8 +74,9 @@ class TeamExchange {
       for (int i = 0; i < M; ++i) *reinterpret_cast<Two*>(to + i * part) = two[i];
     }
   }
-  // Called by workers when their part of the slice is written. In a grid with counters, each warp
-  // that has a part counts for itself, so that the release does not wait for other stores.
+  // Called by all workers when their part of the slice, if they have one, is written. In a grid
+  // with counters, each warp that has a part counts for itself, so that the release does not wait
+  // for other stores.
   __device__ void signal(int round) const {
     if (kAlone) {
       workers_sync();
