@@ -93,11 +93,10 @@ void pack_neighbours(const MatrixSource& w, const Convert& convert,
   const int64_t groups = Shape::groups(w.inputs), whole = w.inputs / kGroup;
   for (int64_t strip = 0; strip < groups; strip += kStripGroups) {
     const int64_t end = smaller(strip + kStripGroups, groups);
-    int64_t first = 0;
     for (int64_t panel = 0; panel < Shape::panels(w.outputs); ++panel) {
-      const int64_t next_first = Shape::first(w.outputs, panel + 1), width = next_first - first;
+      const int64_t width = Shape::width(w.outputs, panel), first = Shape::first(w.outputs, panel);
       const int64_t inside = smaller(width, w.outputs - first);
-      Element* to = numbers + (first * groups + strip * width) * kGroup;
+      Element* to = numbers + Shape::panel_at(w.outputs, w.inputs, panel) + strip * width * kGroup;
       for (int64_t group = strip; group < end; ++group, to += width * kGroup) {
         const int64_t k = group * kGroup;
         if (group >= whole || inside < width)
@@ -113,7 +112,6 @@ void pack_neighbours(const MatrixSource& w, const Convert& convert,
           for (int64_t j = 0; j < inside; j += 64 / int64_t(sizeof(Source)))
             __builtin_prefetch(column<Source>(w, first + j, k + kAhead + i));
       }
-      first = next_first;
     }
   }
 }

@@ -6,6 +6,7 @@
 
 #include "core/aligned.h"
 #include "core/buffer_cache.h"
+#include "core/error.h"
 #include "core/thread_pool.h"
 #include "kernels/cpu/isa.h"
 
@@ -20,6 +21,7 @@ class PackedMatrix {
         outputs_(source.outputs),
         inputs_(source.inputs),
         packed_(kernels.packed_bytes(source.outputs, source.inputs)) {
+    require(!source.columns, "a matrix that is packed in parts has no list of columns");
     const int64_t parts = std::min<int64_t>(panels(), pool.threads());
     const auto begin = [&](int64_t part) {  // the last three panels stay together
       const int64_t panel = std::min(panels() * part / parts, std::max<int64_t>(panels() - 3, 0));

@@ -16,8 +16,8 @@
 
 namespace tsm::team {
 
-// H: pieces in registers (held_pieces), which Member::work has and multiplies first.
-template <class D, int P, int N, int H>
+// R: pieces in registers (held_pieces), which Member::work has and multiplies first.
+template <class D, int P, int N, int R>
 class StreamedMatrix {
  public:
   using Operand = OperandOf<D>;
@@ -70,7 +70,7 @@ class StreamedMatrix {
       const bool streams = (number + 1) * plan.streamed / all > before;
       uint4* to = streams ? words(of_job(plan, memory, job)) + before * kWords
                           : words(shared) + (job * plan.resident + number - before) * kWords;
-      const Piece piece = piece_of(plan, job, H + number, read);
+      const Piece piece = piece_of(plan, job, R + number, read);
 #pragma unroll
       for (int n = 0; n < N; ++n)
 #pragma unroll

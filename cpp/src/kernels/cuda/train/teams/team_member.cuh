@@ -24,9 +24,9 @@ class Quotient {
 
 // D: type of the matrix and x. X: how x is exchanged. P: products per unit tile (forward: gates,
 // backward: 1). NT: row tiles per warp. N: blocks of k per piece of a streamed matrix
-// (streamed_matrix.cuh), 0 if all of it stays in shared memory. H: its pieces in registers. C:
+// (streamed_matrix.cuh), 0 if all of it stays in shared memory. R: its pieces in registers. C:
 // whether neighbours cut k (Plan::cut).
-template <class D, Exchange X, int P, int NT, int N = 0, int H = 0, bool C = false>
+template <class D, Exchange X, int P, int NT, int N = 0, int R = 0, bool C = false>
 class Member : public TeamExchange<D, X, (N > 0), C> {
   using Base = TeamExchange<D, X, (N > 0), C>;
   using Base::bulk;
@@ -51,7 +51,7 @@ class Member : public TeamExchange<D, X, (N > 0), C> {
   using Operand = OperandOf<D>;
   using Four = typename Operand::Four;
   using Base::kAlone, Base::kCuts, Base::kGrid, Base::kStreams;
-  using Streamed = StreamedMatrix<D, P, kStreams ? N : 1, H>;
+  using Streamed = StreamedMatrix<D, P, kStreams ? N : 1, R>;
 
   template <class Launch>
   __device__ Member(const Launch& launch, void* shared_memory)
@@ -144,12 +144,12 @@ class Member : public TeamExchange<D, X, (N > 0), C> {
     add_up(acc, multiplies);
   }
 
-  // The part of a warp that only multiplies in all rounds.
+  // All rounds of a warp that only multiplies.
   template <class Read>
   __device__ void work(int rounds, const Read& read) {
-    typename Streamed::Piece held[H > 0 ? H : 1];
+    typename Streamed::Piece held[R > 0 ? R : 1];
 #pragma unroll
-    for (int i = 0; i < H; ++i) held[i] = Streamed::piece_of(plan, job, i, by_block(read));
+    for (int i = 0; i < R; ++i) held[i] = Streamed::piece_of(plan, job, i, by_block(read));
     Streamed matrix(plan, shared, memory, job);
     matrix.start(rounds);
     const int each = plan.chunk_blocks();
@@ -326,7 +326,7 @@ class Member : public TeamExchange<D, X, (N > 0), C> {
     };
     matrix.rewind();
 #pragma unroll
-    for (int i = 0; i < H; ++i) multiply_piece(held[i], next_rows());
+    for (int i = 0; i < R; ++i) multiply_piece(held[i], next_rows());
     for (int i = plan.resident + plan.streamed; i > 0; --i) {
       const Rows rows = next_rows();
       multiply_piece(matrix.take(), rows);
