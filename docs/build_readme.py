@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from tsm.benchmarks.train_cuda import RIVALS, SHAPES
-from tsm.plugin.reproduce.claims import NOT_RUN, OPEN, VERDICTS, claims_judged
+from tsm.plugin.reproduce.claims import NOT_RUN, VERDICTS, claims_judged
 from tsm.plugin.reproduce.recipes.catalogue import experiments
+from tsm.plugin.reproduce.rules import OPEN
 from tsm.plugin.reproduce.store import Store
 
 ROOT = Path(__file__).parents[1]

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..common.atomic import write_bytes
-from .claims import SEEDS, claims_table
+from .claims import claims_table, predictions
 from .figures import drawable, figure_name, title
 from .paired import ALIKE
 from .recipe import Experiment
 from .rows import counts_of
+from .rules import SEEDS
+from .significance import RANKED
 from .store import Store
 from .tables import differences, markdown
 
@@ -25,8 +27,9 @@ explains how to run and continue the experiments.
 AFTER_CLAIMS = f"""
 How a verdict is computed, by rules in the recipes:
 
-- **Ahead of another**: the 95% interval of the mean difference (Student's t) over common seeds does not
-  contain 0; otherwise that evidence is undecided.
+- **Ahead of another**: the 95% interval of the difference over common seeds does not contain 0; otherwise
+  that evidence is undecided. With fewer than {RANKED} seeds it is the interval of the mean (Student's t); from
+  {RANKED} seeds on, that of the exact signed-rank test (Wilcoxon).
 - **Within limits**: for all seeds. A run decides that only at its end, or with as many epochs as the recipe
   calls enough.
 - **Seeds**: with fewer than {SEEDS} a claim stays open, unless its rule accepts fewer.
@@ -119,8 +122,8 @@ def section(experiment: Experiment, store: Store) -> list[str]:
         lines += ["", *(f"- {text}" for text in found)]
     for kind in drawable(experiment, store):
         lines += ["", f"![{title(experiment, kind)}](img/{figure_name(experiment, kind)})"]
-    for note in experiment.notes:
-        lines += ["", note]
+    for text in (*experiment.notes, *predictions(experiment.name, store)):
+        lines += ["", text]
     return lines
 
 

@@ -8,22 +8,26 @@ import pytest
 
 from tsm.plugin.reproduce.claims import (
     CLAIMS,
-    FAILS,
-    HOLDS,
     NOT_RUN,
-    OPEN,
     PAPERS,
-    SEEDS,
+    PREDICTIONS,
     VERDICTS,
-    Ahead,
-    Between,
     Claim,
-    Judged,
     claims_table,
     in_words,
 )
 from tsm.plugin.reproduce.recipe import EXPERIMENTS
 from tsm.plugin.reproduce.recipes.catalogue import experiments
+from tsm.plugin.reproduce.rules import (
+    FAILS,
+    HOLDS,
+    OPEN,
+    SEEDS,
+    Ahead,
+    Between,
+    Judged,
+    Times,
+)
 from tsm.plugin.reproduce.store import Store, Summary
 
 HOME, A, B = "imdb", "plstm-fixed-clip", "lstm-fixed-clip"
@@ -84,6 +88,37 @@ def put_speed(store: Store, variant: str, *runs: tuple[int | None, int], **more)
         values |= {"updates": updates, "history": [{"update": updates}], **more}
         known = EXPERIMENTS.get("copy").variant(variant)
         store.write(known, dataclasses.replace(EMPTY, **values))
+
+
+def test_times_needs_every_seed_and_counts_what_slow_runs_made(store):
+    rule = Times("copy", SLOW, FAST, "updates_to_90", 2.0)
+    assert rule(store) == Judged(OPEN, f"{SLOW} / {FAST}", "no runs to compare")
+    put_speed(store, FAST, (100, 900), (100, 900), (200, 900))
+    put_speed(store, SLOW, (190, 900), (150, 900))
+    assert rule(store).state == OPEN
+    put_speed(store, SLOW, (190, 900), (150, 900), (520, 900))
+    assert rule(store).phrase == f"{SLOW} / {FAST}: 1.90, 1.50, 2.60, mean 2.00"
+    assert rule(store).state == HOLDS
+    put_speed(store, SLOW, (190, 900), (150, 900), (500, 900))
+    assert rule(store).state == FAILS
+    put_speed(store, SLOW, (190, 900), (150, 900), (None, 500))  # it may be slower than 500
+    assert rule(store).state == OPEN and "1 of sigmoid-500 not there" in rule(store).remarks
+    put_speed(store, SLOW, (190, 900), (150, 900), (None, 600))
+    assert rule(store).state == HOLDS
+
+
+def test_a_run_that_fails_does_not_hide_the_others_from_six_seeds_on(store):
+    """IMDB without clipping: one LSTM of five hardly learned, so Student's t saw nothing."""
+    rule = Ahead(HOME, A, B)
+    worse = (0.85, 0.87, 0.86, 0.53, 0.87, 0.86)
+    put(store, A, *(0.88 + seed / 1000 for seed in range(6)))
+    put(store, B, *worse[:5])
+    assert rule(store).state == OPEN and "signed ranks" not in rule(store).remarks
+    put(store, B, *worse)
+    assert rule(store).state == HOLDS and "6 seeds, signed ranks" in rule(store).remarks
+    put(store, B, *worse[:5], 0.90)
+    assert rule(store).state == OPEN
+    assert Ahead(HOME, A, B, seeds=7)(store).state == OPEN
 
 
 def test_slow_runs_are_not_left_out(store):
@@ -197,6 +232,15 @@ def test_every_claim_names_runs_that_recipes_have(store):
         assert claim.source.split()[0] in PAPERS
         assert claim.verdict(store)[::2] == ("not run", "0 seeds")
     assert len(claims_table(store)) == 2 + len(CLAIMS)
+
+
+def test_every_prediction_names_runs_that_recipes_have(store):
+    assert experiments() and PREDICTIONS
+    for home, claims in PREDICTIONS.items():
+        assert home in EXPERIMENTS
+        for claim in claims:
+            assert {rule.home for rule in claim.rules} == {home}
+            assert claim.verdict(store).name == NOT_RUN
 
 
 def test_one_seed_decides_only_without_chance_or_in_an_order_of_many():

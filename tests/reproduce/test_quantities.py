@@ -12,7 +12,6 @@ from tsm.plugin.analysis.reference_times import ReferenceTimes
 from tsm.plugin.analysis.routing import Routing
 from tsm.plugin.analysis.timescale_fit import TimescaleFit
 from tsm.plugin.analysis.unit_ablation import UnitAblation
-from tsm.plugin.reproduce.claims import FAILS, HOLDS, OPEN, Ahead, Between, Judged
 from tsm.plugin.reproduce.measures.analyses import ANALYSES
 from tsm.plugin.reproduce.quantities import (
     ABLATION,
@@ -25,6 +24,7 @@ from tsm.plugin.reproduce.quantities import (
     routing,
 )
 from tsm.plugin.reproduce.recipes.catalogue import experiments
+from tsm.plugin.reproduce.rules import FAILS, HOLDS, OPEN, Ahead, Between, Judged
 from tsm.plugin.reproduce.store import Store, Summary
 
 EMPTY = Summary("copy", "plstm-200", 1, True, "", 1.0, 1, 1, 0, {}, 1.0, "", "", {}, {})

@@ -6,9 +6,10 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from ..claims import Ahead, Between, register_claim
+from ..claims import register_claim, register_prediction
 from ..quantities import ABLATION, EXPONENT, ROBUSTNESS, WAITING
 from ..recipe import ELSEWHERE, EXPERIMENTS, Experiment, Metric, Variant, Worth, register
+from ..rules import Ahead, Between, Times
 
 EPOCHS = 300  # the paper's curves end after hundreds of epochs
 LENGTHS = (200, 500, 1000)
@@ -57,7 +58,7 @@ def copy_variant(
     settings |= more.pop("settings", {})
     return Variant(
         home,
-        f"{kind}-{span}",
+        more.pop("name", f"{kind}-{span}"),
         label or f"{kind.replace('_', ' ')}, T = {span}",
         arch,
         "copy",
@@ -134,6 +135,19 @@ FLOAT32 = tuple(
     )
 )
 
+# chrono with the square of the usual T_max, divided by e: as if the bias log(u) were in both bias vectors of
+# torch's nn.LSTM, which are added.
+DOUBLED = copy_variant(
+    "copy",
+    "chrono_lstm",
+    200,
+    name="chrono_lstm-200-tmax33000",
+    label="chrono lstm, T = 200, T_max 33,000",
+    twice="plstm-200",
+    measures=("test", "reached"),
+    settings={"t_max": 33_000.0},
+)
+
 register(
     Experiment(
         "copy",
@@ -143,7 +157,7 @@ register(
         "gradient norm at most 1, 100,000 training sequences. Validated after every epoch of 782 updates. A "
         "run ends at 99.5%; plstm ends after 300 epochs at the latest, the others after twice the updates of "
         "plstm with the same seed.",
-        FIXED + GATES + FLOAT32,
+        (*FIXED, *GATES, *FLOAT32, DOUBLED),
         (ACCURACY, *REACHED),
         seeds=3,
         pairs=tuple((v.name, v.name.removesuffix("-float32")) for v in FLOAT32),
@@ -158,6 +172,7 @@ register(
             "*-500-float32": Worth(3, 14),
             "plstm-500": Worth(1, 4),
             "lstm-200": Worth(4, 4),
+            DOUBLED.name: Worth(1, 3),
             "*-200": Worth(1, 2),
             "*-500": Worth(4, 6),
         },
@@ -253,6 +268,7 @@ register(
             }.items()
         ),
         (ACCURACY, *REACHED),
+        seeds=3,
         figures=("curves",),
         smoke=SMOKE,
         worth={"*": Worth(3, 2, enough=100)},
@@ -269,26 +285,31 @@ register(
         "start-p",
         "Where learned exponents start",
         "PL 3.4, abstract",
-        "`copy` with T = 200 and learned p that start in a part of (0, 1).",
+        "`copy` with T = 200 and 500, and learned p that start in a part of (0, 1).",
         (
-            *(v for v in FIXED if v.name == "plstm-200"),
+            *(v for v in FIXED if v.name in ("plstm-200", "plstm-500")),
             *(
                 copy_variant(
                     "start-p",
                     f"plstm-p{low:g}-{high:g}",
-                    200,
-                    label=f"p from U({low:g}, {high:g})",
+                    length,
+                    label=f"p from U({low:g}, {high:g}), T = {length}",
                     arch="plstm_tagger",
                     settings={"p_range": f"{low:g}/{high:g}"},
                     measures=("test", "reached", "learned-p"),
                 )
-                for low, high in ((0, 0.25), (0, 0.5), (0.5, 1))
+                for low, high, length in (
+                    (0, 0.25, 200),
+                    (0, 0.5, 200),
+                    (0.5, 1, 200),
+                    (0, 0.25, 500),
+                )
             ),
         ),
         (ACCURACY, *REACHED),
         seeds=3,
         smoke=SMOKE,
-        worth={"*": Worth(5, 2)},
+        worth={"*-500": Worth(5, 6), "*": Worth(5, 2)},
         notes=(
             "The paper's abstract mentions other initial values of p; these ranges are our choice.",
         ),
@@ -364,4 +385,25 @@ register_claim(
         Ahead("copy", "fast_lstm-500", f"{other}-500", "updates_to_90", less=True)
         for other in ("sigmoid", "refine_lstm", "softsign_lstm")
     ),
+)
+
+register_prediction(
+    "copy",
+    "If the paper's chrono LSTM has the bias log(u) in both bias vectors of torch's nn.LSTM, its time "
+    "constants are squared. So with T_max = 300^2 / e chrono reaches 90% after at least twice as many updates "
+    "as with 300 (mean over the seeds), and after the power-law LSTM.",
+    Times("copy", DOUBLED.name, "chrono_lstm-200", "updates_to_90", 2.0),
+    Ahead("copy", "plstm-200", DOUBLED.name, "updates_to_90", less=True),
+)
+register_prediction(
+    "start-p",
+    "The paper's mean exponents, .41 and .19, come from exponents that start in a part of (0, 1): p from "
+    "U(0, .5) gives a mean of .35 to .45 at T = 200, and p from U(0, .25) one of .15 to .25 at T = 500.",
+    Between("start-p", "plstm-p0-0.5-200", EXPONENT, 0.35, 0.45),
+    Between("start-p", "plstm-p0-0.25-500", EXPONENT, 0.15, 0.25),
+)
+register_prediction(
+    "fixed-p",
+    "With seeds 2 and 3, p = .1 is still ahead of p = .9 in the updates to 90%.",
+    Ahead("fixed-p", "plstm-p0.1-200", "plstm-p0.9-200", "updates_to_90", less=True),
 )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..claims import Between, register_claim
+from ..claims import register_claim
 from ..recipe import Experiment, Metric, Variant, Worth, register
+from ..rules import Between
 from .words import AWD
 
 register(

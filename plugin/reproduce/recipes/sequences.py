@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ..claims import Ahead, register_claim
+from ..claims import register_claim
 from ..recipe import Experiment, Metric, Variant, Worth, register
+from ..rules import Ahead
 
 BEST_ACCURACY: dict[str, Any] = {
     "best_checkpoint_metric": "accuracy",

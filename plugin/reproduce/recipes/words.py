@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from ...evaluation.frequency_bins import LABELS
-from ..claims import Ahead, Between, register_claim
+from ..claims import register_claim
 from ..quantities import FIT, log_ratio, routing
 from ..recipe import Experiment, Metric, Variant, Worth, register
+from ..rules import Ahead, Between
 
 BINS = tuple(
     Metric(f"splits_bin_{i}", f"words {label}", 1, 2, f"splits_bin_{i}_low", f"splits_bin_{i}_high")

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..claims import SEEDS
 from ..data import DataRoom, NoData
 from ..paired import mean_and_error
 from ..recipe import EXPERIMENTS, Experiment, Worth
+from ..rules import SEEDS
 from ..store import Store, Summary
 from .runner import Run, finished, lacks_analyses, reference_of
 from .workers import runs_of
