@@ -25,13 +25,15 @@ ifeq ($(MAKECMDGOALS),demo)
 TSM_ISAS ?= $(or $(shell sed -n 's/^TSM_ISAS:STRING=//p' $(TREE)/CMakeCache.txt 2>/dev/null),best)
 endif
 TSM_ISAS ?= native
+CMAKE = "$$(PATH="$(BIN):$$PATH" command -v cmake)"
+CTEST = "$$(PATH="$(BIN):$$PATH" command -v ctest)"
 PYVER := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
 VENV := .venv/.python-$(PYVER)
 RUNS := .venv/.runs
 READY := .venv/.ready
 CORES := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 1)
 
-.PHONY: help setup build cpp-tests demo test test-gpu nightly sanitize sanitize-quick sanitize-gpu fuzz fuzz-quick corpus clang coverage cuda-check cuda-check-all triton-env consumers-env browser-env cluster-env lint lint-py lint-cpp format cells docs site results bench wheel wheel-cuda clean distclean
+.PHONY: help setup build doctest cpp-tests demo test test-gpu nightly sanitize sanitize-quick sanitize-gpu fuzz fuzz-quick corpus clang coverage cuda-check cuda-check-all triton-env consumers-env browser-env cluster-env lint lint-py lint-cpp format cells docs site results bench wheel wheel-cuda clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,9 +42,7 @@ setup: $(READY) ## create .venv with all tools and tsm itself (editable); runs a
 	@echo "[setup] ready: . .venv/bin/activate"
 
 build: $(RUNS) ## compile what changed in C++ and CUDA
-	@$(configure)
-	@$(compile)
-	@$(install_module)
+	@$(build_all)
 
 demo: $(RUNS) ## train, export and stream a small model, without downloads
 	@$(configure)
@@ -50,33 +50,38 @@ demo: $(RUNS) ## train, export and stream a small model, without downloads
 	@$(install_module)
 	@"$(PY)" examples/demo.py
 
-cpp-tests: $(READY) build ## compile the C++ tests, which `make build` leaves out
-	@$(compile) --target cpp_tests
+doctest: $(RUNS)
+	@! $(no_doctest) || sh tests/cpp/get_doctest.sh "$(CURDIR)/.venv/doctest"
+
+cpp-tests: $(READY) doctest ## compile everything, also the C++ tests, which `make build` leaves out
+	@$(build_all)
+	@if $(no_doctest); then $(left_out); else $(compile) --target cpp_tests; fi
 
 test: cpp-tests ## all tests: pytest, then ctest
 	@status=0; OMP_NUM_THREADS=1 "$(PY)" -m pytest $(PYTEST_ARGS) || status=$$?; \
-		ctest --test-dir $(TREE) --output-on-failure -j $(CORES) || status=$$?; exit $$status
+		if $(no_doctest); then $(left_out); \
+		else $(CTEST) --test-dir $(TREE) --output-on-failure -j $(CORES) || status=$$?; fi; exit $$status
 
 test-gpu: cpp-tests ## the tests that need a GPU: pytest, recorded in tests/gpu.json, then ctest
 	@status=0; "$(PY)" -m pytest -m 'gpu and not nightly' --record tests/gpu.json || status=$$?; \
-		ctest --test-dir $(TREE) --output-on-failure -L gpu || status=$$?; exit $$status
+		$(CTEST) --test-dir $(TREE) --output-on-failure -L gpu || status=$$?; exit $$status
 
 NIGHTLY ?=
 nightly: cpp-tests ## the long tests that make test leaves out, recorded in tests/nightly.json; NIGHTLY='forks memory' selects some
 	@"$(PY)" tests/nightly.py $(NIGHTLY)
 
-sanitize: $(READY) ## C++ tests under AddressSanitizer + UBSan, then the threaded ones under ThreadSanitizer: about 10 minutes on 2 cores
+sanitize: $(READY) doctest ## C++ tests under AddressSanitizer + UBSan, then the threaded ones under ThreadSanitizer: about 10 minutes on 2 cores
 	@$(call configure_tree,build/asan) -DTSM_SANITIZE=address -DTSM_CUDA=OFF >/dev/null
-	@cmake --build build/asan --target cpp_tests
-	@ctest --test-dir build/asan --output-on-failure
+	@$(CMAKE) --build build/asan --target cpp_tests
+	@$(CTEST) --test-dir build/asan --output-on-failure
 	@$(call configure_tree,build/tsan) -DTSM_SANITIZE=thread -DTSM_CUDA=OFF >/dev/null
-	@cmake --build build/tsan --target cpp_threaded_tests
-	@ctest --test-dir build/tsan --output-on-failure -L threaded
+	@$(CMAKE) --build build/tsan --target cpp_threaded_tests
+	@$(CTEST) --test-dir build/tsan --output-on-failure -L threaded
 
-sanitize-quick: $(READY) ## the C++ tests of files and states under AddressSanitizer + UBSan, with scalar kernels only
+sanitize-quick: $(READY) doctest ## the C++ tests of files and states under AddressSanitizer + UBSan, with scalar kernels only
 	@$(call configure_tree,build/asan-quick) -DTSM_SANITIZE=address -DTSM_ISAS=scalar -DTSM_CUDA=OFF -DTSM_PYTHON=OFF >/dev/null
-	@cmake --build build/asan-quick --target cpp_untrusted_tests
-	@ctest --test-dir build/asan-quick --output-on-failure -j $(CORES) -L untrusted
+	@$(CMAKE) --build build/asan-quick --target cpp_untrusted_tests
+	@$(CTEST) --test-dir build/asan-quick --output-on-failure -j $(CORES) -L untrusted
 
 # The tests of one cell with lengths and dt. memcheck covers every kind of exchange between blocks,
 # and batches that take several launches; racecheck covers every exchange except grids.
@@ -95,7 +100,7 @@ fuzz: $(READY) ## fuzz the readers of models, state blobs and text with libFuzze
 	@[ -n "$(CLANG)" ] || { echo "error: no clang++ found; libFuzzer comes with clang (make CLANG=...)" >&2; exit 1; }
 	@$(call configure_tree,build/fuzz) -DCMAKE_CXX_COMPILER=$(CLANG) -DTSM_FUZZ=ON -DTSM_ISAS=scalar -DTSM_BUILD_TESTS=OFF \
 		-DTSM_CUDA=OFF -DTSM_PYTHON=OFF >/dev/null
-	@cmake --build build/fuzz --target $(FUZZERS:%=fuzz_%) write_seeds
+	@$(CMAKE) --build build/fuzz --target $(FUZZERS:%=fuzz_%) write_seeds
 	@cd build/fuzz; ./write_seeds corpus; rm -f *.failed; for name in $(FUZZERS); do mkdir -p $(kept)/$$name; \
 		{ ./fuzz_$$name corpus/$$name $(kept)/$$name $(fuzz_flags) -max_total_time=$(FUZZ_SECONDS) >$$name.log 2>&1 \
 			|| touch $$name.failed; } & done; wait; \
@@ -113,21 +118,21 @@ corpus: fuzz ## fuzz, then keep about 40 inputs of each fuzzer, small and large,
 
 # With libc++ exceptions come from LLVM's libunwind, which these two tests break: it crashes where an allocation fails, and its lock
 # stays held in a child of fork().
-clang: $(READY) ## compile the C++ with clang, over libstdc++ and libc++ (packages clang, libc++-dev, libc++abi-dev), and run its tests
+clang: $(READY) doctest ## compile the C++ with clang, over libstdc++ and libc++ (packages clang, libc++-dev, libc++abi-dev), and run its tests
 	@[ -n "$(CLANG)" ] || { echo "error: no clang++ found (make CLANG=...)" >&2; exit 1; }
 	@for library in libstdc++ libc++; do echo "[clang] $$library"; tree=build/clang-$$library; \
 		skip=; [ $$library = libstdc++ ] || skip="-E ^(fork|out_of_memory)$$"; \
 		$(call configure_tree,$$tree) -DCMAKE_CXX_COMPILER=$(CLANG) -DCMAKE_CXX_FLAGS=-stdlib=$$library -DTSM_ISAS=$(TSM_ISAS) \
 			-DTSM_CUDA=OFF -DTSM_PYTHON=OFF -DTSM_WERROR=ON >/dev/null; \
-		cmake --build $$tree --target all cpp_tests; ctest --test-dir $$tree --output-on-failure -j $(CORES) $$skip; done
+		$(CMAKE) --build $$tree --target all cpp_tests; $(CTEST) --test-dir $$tree --output-on-failure -j $(CORES) $$skip; done
 
 # Scalar kernels only: a line that is compiled for several instruction sets should count once.
-coverage: $(READY) build ## line coverage of cpp/src by the C++ tests, and of plugin, export and runtime by pytest
+coverage: $(READY) doctest build ## line coverage of cpp/src by the C++ tests, and of plugin, export and runtime by pytest
 	@$(PIP) install -q -c constraints.txt pytest-cov gcovr
 	@$(call configure_tree,build/coverage) -DTSM_COVERAGE=ON -DTSM_ISAS=scalar -DTSM_CUDA=OFF -DTSM_PYTHON=OFF >/dev/null
-	@cmake --build build/coverage --target cpp_tests
+	@$(CMAKE) --build build/coverage --target cpp_tests
 	@find build/coverage -name '*.gcda' -delete
-	@ctest --test-dir build/coverage --output-on-failure -j $(CORES)
+	@$(CTEST) --test-dir build/coverage --output-on-failure -j $(CORES)
 	@"$(BIN)/gcovr" --root . --filter cpp/src --print-summary --output build/coverage/cpp.txt build/coverage
 	@OMP_NUM_THREADS=1 COVERAGE_FILE=build/coverage/python.data "$(PY)" -m pytest $(PYTEST_ARGS) \
 		--cov=plugin --cov=export --cov=runtime --cov-report=term-missing:skip-covered
@@ -226,12 +231,15 @@ distclean: clean ## remove .venv as well
 cpp_files = find cpp examples tests/cpp* -name '*.h' -o -name '*.c' -o -name '*.hpp' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' \
 	| sort | xargs -r awk 'FNR == 1 && !/^\/\/ Generated/ { print FILENAME }'
 site_packages = "$(PY)" -c 'import sysconfig; print(sysconfig.get_path("platlib"))'
-configure_tree = cmake -S . -B $(1) -G Ninja --log-level=WARNING -DTSM_BUILD_TESTS=ON \
-	-DPython_EXECUTABLE="$(PY)" -DCMAKE_MAKE_PROGRAM="$(BIN)/ninja"
+configure_tree = $(CMAKE) -S . -B $(1) -G Ninja --log-level=WARNING -DTSM_BUILD_TESTS=ON \
+	-DPython_EXECUTABLE="$(PY)" -DCMAKE_MAKE_PROGRAM="$(BIN)/ninja" -Ddoctest_ROOT="$(CURDIR)/.venv/doctest/usr"
 configure = $(call configure_tree,$(TREE)) --log-level=STATUS -DTSM_CUDA=$(TSM_CUDA) -DTSM_ISAS=$(TSM_ISAS) \
 	-DTSM_WERROR=$(TSM_WERROR) | sed -n 's/^-- tsm: CUDA/[build] CUDA/p'
-compile = cmake --build $(TREE)
-install_module = cmake --install $(TREE) --component python --prefix "$$($(site_packages))" >/dev/null
+compile = $(CMAKE) --build $(TREE)
+build_all = $(configure); $(compile); $(install_module)
+no_doctest = grep -q '^doctest_DIR:PATH=.*NOTFOUND' $(TREE)/CMakeCache.txt
+left_out = echo "C++ tests left out: they need doctest (apt-get install doctest-dev, or: brew install doctest)"
+install_module = $(CMAKE) --install $(TREE) --component python --prefix "$$($(site_packages))" >/dev/null
 
 # pip would byte-compile 11,000 modules, of which the demo imports 1,900. Importing those once
 # compiles only them.
@@ -242,7 +250,7 @@ train_packages = sed -n '/^train = \[/,/^\]/s/^ *"\([^"]*\)".*/\1/p' pyproject.t
 # For the demo: the packages of [train] are unpacked while the compiler runs.
 $(RUNS): $(VENV) pyproject.toml constraints.txt CMakeLists.txt cpp/cmake/cuda.cmake src/tsm/__init__.py
 	@echo "[setup] build tools"
-	@$(pip_install) -q 'pip>=23.1' scikit-build-core pybind11 ninja
+	@$(pip_install) -q 'pip>=23.1' scikit-build-core pybind11 ninja $$($(has_cmake) || echo cmake)
 	@echo "[setup] compiling into $(TREE), installing torch"
 	@{ $(pip_install) -q $$($(train_packages)) && \
 		env -u PYTHONDONTWRITEBYTECODE "$(PY)" -c 'import matplotlib.pyplot, torch._dynamo'; } & packages=$$!; \
@@ -257,14 +265,20 @@ $(READY): $(RUNS)
 	@$(if $(PYTHONDONTWRITEBYTECODE),"$(PY)" -m compileall -qq -j $(CORES) "$$($(site_packages))" || true)
 	@touch $@
 
+has_cmake = printf '3.20\n%s\n' "$$(cmake --version 2>/dev/null | sed -n 's/^cmake version //p')" | sort -VC
+or_stop = || { echo "error: $(1)" >&2; exit 1; }
+
 # There is one .venv, for one Python version; if the version changes, it is created again.
 $(VENV):
-	@[ -n "$(PYVER)" ] || { echo "error: no Python at '$(PYTHON)'; tsm needs Python 3.10 or newer (make PYTHON=...)" >&2; exit 1; }
+	@[ -n "$(PYVER)" ] $(call or_stop,no Python at '$(PYTHON)'; tsm needs Python 3.10 or newer (make PYTHON=...))
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
-		|| { echo "error: '$(PYTHON)' is Python $(PYVER); tsm needs 3.10 or newer (make PYTHON=...)" >&2; exit 1; }
-	@command -v cmake >/dev/null || { echo "error: cmake not found; tsm needs CMake 3.20 or newer" >&2; exit 1; }
+		$(call or_stop,'$(PYTHON)' is Python $(PYVER); tsm needs 3.10 or newer (make PYTHON=...))
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
+		$(call or_stop,'$(PYTHON)' has no venv; on Debian and Ubuntu: apt-get install python$(PYVER)-venv)
+	@[ -e "$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" ] \
+		$(call or_stop,'$(PYTHON)' has no headers; on Debian and Ubuntu: apt-get install python$(PYVER)-dev)
 	@set -- $${CXX:-c++}; command -v "$$1" >/dev/null \
-		|| { echo "error: no C++ compiler '$$1'; tsm needs one for C++17 (set CXX)" >&2; exit 1; }
+		$(call or_stop,no C++ compiler '$$1'; tsm needs one for C++17: apt-get install g++ or set CXX)
 	@echo "[setup] .venv with Python $(PYVER)"
 	@rm -rf $(TREE)
 	@$(PYTHON) -m venv --clear .venv

@@ -53,6 +53,86 @@ def test_a_checkout_in_a_folder_with_a_space(tmp_path):
     assert printed.count(str(folder)) == printed.count(f'"{folder}'), printed
 
 
+def stub(folder: Path, name: str, script: str) -> Path:
+    """A command of this name that the shell takes before the machine's own."""
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+    return folder / name
+
+
+PYTHON_WITHOUT = 'case "$*" in *%s*) exit 1;; esac; exec ' + f'"{sys.executable}" "$@"'
+
+
+@pytest.mark.parametrize(
+    "python, compiler, package",
+    [
+        (PYTHON_WITHOUT % "ensurepip", "c++", "-venv"),
+        (PYTHON_WITHOUT % "sysconfig", "c++", "-dev"),
+        (PYTHON_WITHOUT % "nothing", "no-such-compiler", "g++"),
+    ],
+)
+def test_what_the_machine_lacks_is_said_in_one_line(tmp_path, python, compiler, package):
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    command = ("make", "-s", f"PYTHON={stub(tmp_path / 'bin', 'python3', python)}", "demo")
+    for name in ("pyproject.toml", "constraints.txt", "CMakeLists.txt"):
+        (tmp_path / name).touch()
+    for name in ("cpp/cmake/cuda.cmake", "src/tsm/__init__.py"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).touch()
+    printed = output("env", f"CXX={compiler}", *command, cwd=tmp_path).splitlines()
+    assert printed[0].startswith("error: ") and f"{package}" in printed[0], printed
+    assert "apt-get install " in printed[0] and printed[1].startswith("make"), printed
+    assert len(printed) == 2 and not (tmp_path / ".venv").exists(), printed
+
+
+@pytest.mark.parametrize(
+    "version, enough",
+    [("3.25.1", "yes"), ("3.20.0", "yes"), ("4.4.4", "yes"), ("3.18.4", "no"), ("", "no")],
+)
+def test_cmake_is_installed_where_it_is_missing_or_old(tmp_path, version, enough):
+    stub(tmp_path, "cmake", f"[ -n '{version}' ] && echo 'cmake version {version}'")
+    show = ("make", "-s", "--eval", "show: ; @$(has_cmake) && echo yes || echo no", "show")
+    path = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
+    assert output("env", f"PATH={path}", *show, cwd=ROOT) == f"{enough}\n"
+
+
+@pytest.mark.parametrize("user", [0, 1000])
+@pytest.mark.parametrize("reached", [True, False])
+def test_doctest_comes_from_the_distribution(tmp_path, user, reached):
+    """As root by the package manager, else unpacked with package lists of its own; where neither works, a line
+    says why, and the exit code is 0: the Python tests decide."""
+    does = 'case "$*" in *download*) touch doctest-dev_1.deb;; esac' if reached else "false"
+    said = 'echo "E: cannot reach the mirror" >&2; ' if not reached else ""
+    stub(tmp_path, "apt-get", f'echo "$*" >>"{tmp_path}/calls"; {said}{does}')
+    stub(tmp_path, "dpkg-deb", 'touch "$3/unpacked"')
+    stub(tmp_path, "id", f"echo {user}")
+    path = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
+    script, prefix = ROOT / "tests" / "cpp" / "get_doctest.sh", tmp_path / "doctest"
+    printed = output("env", f"PATH={path}", "sh", script, prefix, cwd=tmp_path)
+    calls = (tmp_path / "calls").read_text()
+    if reached:
+        assert printed == "[setup] doctest\n"
+        assert ("install" in calls) == (user == 0)
+        assert (prefix / "unpacked").exists() == ("Dir::State::Lists=" in calls) == (user != 0)
+    else:
+        assert printed == "[setup] no doctest: E: cannot reach the mirror\n"
+        assert not prefix.exists() and "Dir::State::Lists=" in calls
+
+
+@pytest.mark.parametrize("place", ["NOTFOUND", "/usr/lib/cmake/doctest"])
+def test_cpp_tests_without_doctest_are_left_out_in_one_line(tmp_path, place):
+    (tmp_path / "CMakeCache.txt").write_text(f"doctest_DIR:PATH={place.replace('NOT', 'doctest_DIR-NOT')}\n")
+    show = ("make", "-s", "--eval", "show: ; @! $(no_doctest) || $(left_out)", "show")
+    printed = output(*show, f"TREE={tmp_path}", cwd=ROOT)
+    assert ("C++ tests left out" in printed and "apt-get install" in printed) == (place[0] == "N")
+    assert printed.count("\n") == (place[0] == "N")
+
+
+def test_the_check_installs_nothing_by_hand():
+    assert not re.search(r"apt-get|\bpip\b", (ROOT / ".ci" / "run").read_text())
+
+
 @pytest.mark.parametrize(
     "version, flags, kernels",
     [
