@@ -122,7 +122,9 @@ def test_doctest_comes_from_the_distribution(tmp_path, user, reached):
 
 @pytest.mark.parametrize("place", ["NOTFOUND", "/usr/lib/cmake/doctest"])
 def test_cpp_tests_without_doctest_are_left_out_in_one_line(tmp_path, place):
-    (tmp_path / "CMakeCache.txt").write_text(f"doctest_DIR:PATH={place.replace('NOT', 'doctest_DIR-NOT')}\n")
+    (tmp_path / "CMakeCache.txt").write_text(
+        f"doctest_DIR:PATH={place.replace('NOT', 'doctest_DIR-NOT')}\n"
+    )
     show = ("make", "-s", "--eval", "show: ; @! $(no_doctest) || $(left_out)", "show")
     printed = output(*show, f"TREE={tmp_path}", cwd=ROOT)
     assert ("C++ tests left out" in printed and "apt-get install" in printed) == (place[0] == "N")
