@@ -16,8 +16,8 @@ from typing import Any
 
 from tsm.benchmarks.train_cuda import RIVALS, SHAPES
 from tsm.plugin.reproduce.claims import NOT_RUN, VERDICTS, claims_judged
+from tsm.plugin.reproduce.judged import OPEN
 from tsm.plugin.reproduce.recipes.catalogue import experiments
-from tsm.plugin.reproduce.rules import OPEN
 from tsm.plugin.reproduce.store import Store
 
 ROOT = Path(__file__).parents[1]
@@ -136,7 +136,7 @@ def claims() -> str:
     experiments()  # registers them
     found = claims_judged(Store(ROOT / "results"))
     lines = [
-        [verdict.name, claim.text, claim.source, verdict.extent]
+        [verdict.text + claim.mark, claim.text, claim.source, verdict.extent]
         for wanted in VERDICTS
         for claim, verdict in found
         if verdict.name == wanted and wanted not in (OPEN, NOT_RUN)

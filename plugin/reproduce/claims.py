@@ -1,9 +1,10 @@
-"""The papers' claims, each with a verdict and a sentence computed from the summaries.
+"""The papers' claims and our predictions, each with a verdict and a sentence computed from the summaries.
 
     register_claim("The power law is ahead of the LSTM on ...", "PL 4.4", Ahead("imdb", "plstm", "lstm"))
 
-A claim has one rule or more. It is *reproduced* if all of them hold, *in part* if some hold and some fail, *not
-reproduced* if one fails and none holds, *not run* if there is no run for any of them, and otherwise *open*.
+A claim has one rule or more. It is *reproduced* if all of them hold, *in part* if some hold and some do not,
+*not reproduced* if one fails and none holds. If no rule finds a difference, that is the verdict. It is *not
+run* if there is no run for any of them, and otherwise *open*.
 """
 
 from __future__ import annotations
@@ -13,22 +14,29 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
+from .judged import FAILS, HOLDS, OPEN, SAME, Judged, Rule, count
 from .rows import span
-from .rules import FAILS, HOLDS, OPEN, Judged, Rule, count
 from .store import Store
 
 PAPERS = ("PL", "FG", "MTS")  # the order of the table
 REPRODUCED, IN_PART, NOT_REPRODUCED = "reproduced", "in part", "not reproduced"
-NOT_RUN = "not run"
-VERDICTS = (REPRODUCED, IN_PART, NOT_REPRODUCED, OPEN, NOT_RUN)
+NO_DIFFERENCE, NOT_RUN = "no difference found", "not run"
+VERDICTS = (REPRODUCED, IN_PART, NO_DIFFERENCE, NOT_REPRODUCED, OPEN, NOT_RUN)
+AFTERWARDS = "†"  # marks the verdict of a rule that was written when its result was known
 
 
 class Verdict(NamedTuple):
-    """extent: how many seeds and epochs it is based on."""
+    """extent: how many seeds and epochs it is based on. limit: how large a difference may be that was not
+    found."""
 
     name: str
     why: str
     extent: str
+    limit: str = ""
+
+    @property
+    def text(self) -> str:
+        return f"{self.name} ({self.limit})" if self.limit else self.name
 
 
 def extent(judged: Sequence[Judged]) -> str:
@@ -46,22 +54,47 @@ def extent(judged: Sequence[Judged]) -> str:
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of a paper, in our words, and the rules that must hold."""
+    """A claim of a paper, in our words, and the rules that must hold.
+
+    afterwards  the rules, or their change, were written when the results were known
+    earlier     the rules before a change; their outcome is shown and does not count
+    note        why they were changed, or what else to know about the rules
+    """
 
     text: str
     source: str
     rules: tuple[Rule, ...]
+    afterwards: bool = False
+    earlier: tuple[Rule, ...] = ()
+    note: str = ""
 
     def verdict(self, store: Store) -> Verdict:
         judged = [rule(store) for rule in self.rules]
+        name = _verdict(judged)
         why = in_words(judged) or "no rule tests it yet"
-        states = {one.state for one in judged}
-        verdict = OPEN if any(one.runs or one.begun for one in judged) else NOT_RUN
-        if states == {HOLDS}:
-            verdict = REPRODUCED
-        elif FAILS in states:
-            verdict = IN_PART if HOLDS in states else NOT_REPRODUCED
-        return Verdict(verdict, why, extent(judged))
+        if self.earlier:
+            before = [rule(store) for rule in self.earlier]
+            why += f". Before a change of the rule: {_verdict(before)}, {in_words(before)}"
+        if self.note:
+            why += f". {self.note}"
+        limits = dict.fromkeys(one.limit for one in judged if one.limit)
+        limit = ", ".join(limits) if name == NO_DIFFERENCE else ""
+        return Verdict(name, why, extent(judged), limit)
+
+    @property
+    def mark(self) -> str:
+        return AFTERWARDS * self.afterwards
+
+
+def _verdict(judged: Sequence[Judged]) -> str:
+    states = {one.state for one in judged}
+    if states == {HOLDS}:
+        return REPRODUCED
+    if states == {SAME}:
+        return NO_DIFFERENCE
+    if FAILS in states or states == {HOLDS, SAME}:
+        return IN_PART if HOLDS in states else NOT_REPRODUCED
+    return OPEN if any(one.runs or one.begun for one in judged) else NOT_RUN
 
 
 def in_words(judged: Sequence[Judged]) -> str:
@@ -74,13 +107,18 @@ def in_words(judged: Sequence[Judged]) -> str:
 
 
 CLAIMS: list[Claim] = []
-
-
-def register_claim(text: str, source: str, *rules: Rule) -> None:
-    CLAIMS.append(Claim(text, source, rules))
-
-
 PREDICTIONS: dict[str, list[Claim]] = {}  # by experiment
+
+
+def register_claim(
+    text: str,
+    source: str,
+    *rules: Rule,
+    afterwards: bool = False,
+    earlier: tuple[Rule, ...] = (),
+    note: str = "",
+) -> None:
+    CLAIMS.append(Claim(text, source, rules, afterwards or bool(earlier), earlier, note))
 
 
 def register_prediction(home: str, text: str, *rules: Rule) -> None:
@@ -94,7 +132,7 @@ def predictions(home: str, store: Store) -> list[str]:
     lines = []
     for claim in PREDICTIONS.get(home, []):
         verdict = claim.verdict(store)
-        outcome = outcomes.get(verdict.name, verdict.name)
+        outcome = outcomes.get(verdict.name, verdict.text)
         lines.append(
             f"*Prediction, before these runs.* {claim.text} *Outcome: {outcome}* ({verdict.why})."
         )
@@ -112,7 +150,8 @@ def claims_table(store: Store) -> list[str]:
     for claim, verdict in claims_judged(store):
         homes = {rule.home: None for rule in claim.rules}
         links = ", ".join(f"[{home}](#{home})" for home in homes)
-        lines.append(f"| {claim.text} | {claim.source} | {verdict.name} | {links}: {verdict.why} |")
+        shown = f"{verdict.text}{claim.mark}"
+        lines.append(f"| {claim.text} | {claim.source} | {shown} | {links}: {verdict.why} |")
     return lines
 
 

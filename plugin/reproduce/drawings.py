@@ -179,10 +179,14 @@ def _compared(experiment: Experiment, runs: Runs) -> Runs:
 
 
 def _ablation(experiment: Experiment, runs: Runs) -> Points:
-    """The accuracy without some units, averaged over orders and seeds."""
+    """The accuracy without some units, averaged over orders and seeds, and that of guessing a symbol."""
     lines: Points = {}
+    chance: Points = {}
     for variant, kept in _numbers(runs, "unit-ablation"):
         kind, condition = split_label(variant.label)
+        symbols = next(run for own, found in runs if own is variant for run in found).config["task"]
+        level = 100 / symbols["copy_symbols"]
+        chance[f"chance, {condition}"] = [(0.0, level), (float(kept[0]["silenced"][-1]), level)]
         for name, key in ((kind, "random"), (f"{kind}: {kept[0]['first_name']}", "first")):
             values: dict[int, list[float]] = {}
             for numbers in kept:
@@ -193,7 +197,7 @@ def _ablation(experiment: Experiment, runs: Runs) -> Points:
             lines[f"{name}, {condition}"] = [
                 (float(count), mean_and_error(found)[0]) for count, found in values.items()
             ]
-    return lines
+    return lines | chance
 
 
 def _exponents(experiment: Experiment, runs: Runs) -> Points:

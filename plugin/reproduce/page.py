@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..common.atomic import write_bytes
-from .claims import claims_table, predictions
+from .claims import AFTERWARDS, claims_table, predictions
 from .figures import drawable, figure_name, title
+from .judged import SEEDS
 from .paired import ALIKE
 from .recipe import Experiment
+from .recipes.catalogue import WITHOUT_RECIPE
 from .rows import counts_of
-from .rules import SEEDS
 from .significance import RANKED
 from .store import Store
 from .tables import differences, markdown
@@ -30,17 +31,24 @@ How a verdict is computed, by rules in the recipes:
 - **Ahead of another**: the 95% interval of the difference over common seeds does not contain 0; otherwise
   that evidence is undecided. With fewer than {RANKED} seeds it is the interval of the mean (Student's t); from
   {RANKED} seeds on, that of the exact signed-rank test (Wilcoxon).
+- **No difference found**: the interval contains 0, and all of it is closer to 0 than half of the published
+  difference, or than a margin that the rule states. "Within ±" gives its farther end, for undecided
+  evidence, too: a larger difference is excluded, a smaller one is not.
 - **Within limits**: for all seeds. A run decides that only at its end, or with as many epochs as the recipe
   calls enough.
-- **Seeds**: with fewer than {SEEDS} a claim stays open, unless its rule accepts fewer.
 - **In part**: some of the listed evidence holds, and some does not.
-- **Open**: there are runs, but they do not decide it. **Not run**: there are none.
+- **Open**: there are runs, but they do not decide it. The evidence says why: "too few seeds" (fewer than
+  {SEEDS}, unless the rule says otherwise), "undecided", "unfinished", runs of different lengths, or no runs of
+  one side. **Not run**: there are none.
+- **{AFTERWARDS}**: the rule, or its last change, was written when the results were known; the evidence then
+  also gives the outcome before the change. The first rules, which are not marked, were written together on
+  16 November 2026, when there were results for IMDB, copy, frequency discrimination and PTB characters.
 - **Shortened**: a run ended before the recipe's last epoch. Two such runs are compared if the shorter one
   has at least {ALIKE:.0%} of the other's epochs.
 - **Updates until a level**: if a run did not reach it, both runs of its seed are compared over the updates
   that it made (if neither did, over those of the shorter one), so slow runs are not left out. The
   difference is then "below" or "above" the one shown, and never decides against its own direction; it is
-  "unknown", and counts as 0, if neither was there by then.
+  "unknown" if neither was there by then, and counts as 0 (from {RANKED} seeds on, against both sides).
 - **Diverged**: such a run counts up to then, with its best checkpoint.
 
 How to read the tables below:
@@ -72,6 +80,7 @@ def page(store: Store, experiments: Sequence[Experiment]) -> str:
         "\n".join(claims_table(store)),
         AFTER_CLAIMS,
         "\n".join(overview(store, experiments)),
+        "\n".join(without_recipe()),
     ]
     return _joined(parts, experiments, store)
 
@@ -95,6 +104,17 @@ def overview(store: Store, experiments: Sequence[Experiment]) -> list[str]:
         link = f"[{experiment.name}](#{experiment.name})"
         lines.append(f"| {link} | {experiment.source} | {c.complete} | {c.begun} | {c.asked} |")
     return lines
+
+
+def without_recipe() -> list[str]:
+    lines = [
+        "Without a recipe; where one is named, an analysis of `tsm-analyze` does it for a model:",
+        "",
+    ]
+    return lines + [
+        f"- {what}" + f": `{analysis}`" * bool(analysis)
+        for what, analysis in WITHOUT_RECIPE.items()
+    ]
 
 
 def questions(store: Store, experiments: Sequence[Experiment]) -> list[str]:

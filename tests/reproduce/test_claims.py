@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from tsm.plugin.reproduce.claims import (
+    AFTERWARDS,
     CLAIMS,
     NOT_RUN,
     PAPERS,
@@ -16,18 +17,11 @@ from tsm.plugin.reproduce.claims import (
     claims_table,
     in_words,
 )
+from tsm.plugin.reproduce.comparisons import Ahead, Times
+from tsm.plugin.reproduce.judged import FAILS, HOLDS, OPEN, SAME, SEEDS, Judged
+from tsm.plugin.reproduce.limits import Between
 from tsm.plugin.reproduce.recipe import EXPERIMENTS
 from tsm.plugin.reproduce.recipes.catalogue import experiments
-from tsm.plugin.reproduce.rules import (
-    FAILS,
-    HOLDS,
-    OPEN,
-    SEEDS,
-    Ahead,
-    Between,
-    Judged,
-    Times,
-)
 from tsm.plugin.reproduce.store import Store, Summary
 
 HOME, A, B = "imdb", "plstm-fixed-clip", "lstm-fixed-clip"
@@ -68,7 +62,7 @@ def test_ahead_needs_runs_seeds_and_an_interval_without_zero(store):
     assert rule(store) == Judged(HOLDS, f"{A} - {B}: +5.00 ± 0.00", seen)
     assert dataclasses.replace(rule, less=True)(store).state == FAILS
     put(store, A, 0.83, 0.86, 0.90)  # +5.3 ± 1.5: 3.7 standard errors, not enough with three seeds
-    assert rule(store) == Judged(OPEN, f"{A} - {B}: +5.33 ± 1.45, undecided", seen)
+    assert rule(store) == Judged(OPEN, f"{A} - {B}: +5.33 ± 1.45, undecided, within ±11.58", seen)
     put(store, A, 0.75, 0.76, 0.78)
     assert rule(store).state == FAILS
     with pytest.raises(ValueError, match="no metric 'odd'"):
@@ -165,13 +159,16 @@ def test_limits_are_for_every_seed(store):
     put(store, A, 0.85, metrics={})
     assert claim.verdict(store)[::2] == (OPEN, "0 seeds")
     put(store, A, 0.85, 0.86)
-    assert rule(store) == Judged(OPEN, f"{A}: 85.00, 86.00", "test accuracy, %, 2 seeds")
+    few = f"{A}: 85.00, 86.00, too few seeds"
+    assert rule(store) == Judged(OPEN, few, "test accuracy, %, 2 seeds")
     put(store, A, 0.85, 0.86, 0.87)
     assert rule(store).state == HOLDS
+    assert rule(store).phrase == f"{A}: 85.00, 86.00, 87.00, all at least 85.00"
     assert Between(HOME, A, high=0.87)(store).state == HOLDS
     assert Between(HOME, A, high=0.86)(store).state == FAILS
     put(store, A, 0.85, 0.84, 0.87)
     assert rule(store).state == FAILS
+    assert rule(store).phrase.endswith(", not all at least 85.00")
 
 
 def test_a_run_that_is_not_at_its_end_decides_no_limit(store):
@@ -179,7 +176,7 @@ def test_a_run_that_is_not_at_its_end_decides_no_limit(store):
     put(store, A, 0.80, 0.80, 0.80, complete=False)
     for rule in (low, high):
         found = rule(store)
-        assert found.state == OPEN and found.phrase.endswith("80.00, undecided")
+        assert found.state == OPEN and found.phrase.endswith("80.00, unfinished")
         assert found.remarks.endswith(", shortened: 20 epochs")
     put(store, A, 0.80)
     assert low(store).state == FAILS and high(store).state == OPEN
@@ -205,6 +202,10 @@ def test_enough_epochs_decide(store):
         ((FAILS, FAILS), "not reproduced"),
         ((FAILS, OPEN), "not reproduced"),
         ((HOLDS, OPEN), "open"),
+        ((SAME, SAME), "no difference found"),
+        ((HOLDS, SAME), "in part"),
+        ((FAILS, SAME), "not reproduced"),
+        ((OPEN, SAME), "open"),
         ((), "not run"),
     ],
 )
@@ -214,6 +215,24 @@ def test_verdicts(store, states, verdict):
 
     assert Claim("it is so", "PL 1", tuple(map(rule, states))).verdict(store).name == verdict
     assert verdict in VERDICTS
+
+
+def test_an_earlier_rule_is_shown_with_its_outcome_and_does_not_count(store):
+    put(store, A, 0.85, 0.86, 0.87)
+    first, then = Between(HOME, A, high=0.8), Between(HOME, A, low=0.8)
+    claim = Claim("text", "PL 1", (then,), True, (first,), "It was wrong")
+    verdict = claim.verdict(store)
+    assert verdict.text + claim.mark == f"reproduced{AFTERWARDS}"
+    before = "Before a change of the rule: not reproduced, "
+    assert before in verdict.why and verdict.why.endswith(". It was wrong")
+    assert verdict.why.index("all at least 80.00") < verdict.why.index(before)
+    assert not Claim("text", "PL 1", (then,)).mark
+
+
+def test_a_changed_rule_is_marked():
+    assert experiments()
+    assert any(claim.earlier for claim in CLAIMS)
+    assert all(claim.afterwards and claim.note for claim in CLAIMS if claim.earlier)
 
 
 def test_rules_with_the_same_remarks_share_them():

@@ -12,19 +12,34 @@ from tsm.plugin.analysis.reference_times import ReferenceTimes
 from tsm.plugin.analysis.routing import Routing
 from tsm.plugin.analysis.timescale_fit import TimescaleFit
 from tsm.plugin.analysis.unit_ablation import UnitAblation
+from tsm.plugin.reproduce.comparisons import Ahead
+from tsm.plugin.reproduce.judged import FAILS, HOLDS, OPEN, Judged
+from tsm.plugin.reproduce.limits import Between
 from tsm.plugin.reproduce.measures.analyses import ANALYSES
 from tsm.plugin.reproduce.quantities import (
     ABLATION,
+    CENTRE,
     EXPONENT,
+    FAR_BRACKETS,
     FIT,
     LONG_REVIEWS,
+    LONGER,
+    NEED,
     ROBUSTNESS,
+    SHAPE,
+    SHARE_LEFT,
+    SHORTER,
     WAITING,
+    WAITING_EXPONENT,
+    WORST,
+    accuracy_by,
+    harmed_most,
     log_ratio,
+    published_of,
     routing,
 )
+from tsm.plugin.reproduce.recipe import ELSEWHERE
 from tsm.plugin.reproduce.recipes.catalogue import experiments
-from tsm.plugin.reproduce.rules import FAILS, HOLDS, OPEN, Ahead, Between, Judged
 from tsm.plugin.reproduce.store import Store, Summary
 
 EMPTY = Summary("copy", "plstm-200", 1, True, "", 1.0, 1, 1, 0, {}, 1.0, "", "", {}, {})
@@ -65,6 +80,16 @@ def routed(rare: list[float]) -> Routing:
             5 / 6,
         ),
         (FIT, fit(0.1, 0.3), 0.2),
+        (SHAPE, fit(0.1, 0.3), 1.4),
+        (CENTRE, fit(0.1, 0.3), 0.5),
+        (
+            WAITING_EXPONENT,
+            LearnedP("m", True, [np.array([0.2, 0.5, 0.7, 0.6, 0.6])], 1, LATER),
+            -0.4,
+        ),
+        (WAITING_EXPONENT, LearnedP("m", True, [np.array([0.2])], 1, None), None),
+        (harmed_most(RARE), routed([1.1, 1.3, 1.2]), 20.0),
+        (harmed_most(RARE), routed([1.1, np.nan, 1.2]), None),
         (routing(RARE), routed([1.3, 1.2, 1.1]), 1.0),
         (routing(COMMON), routed([1.3, 1.2, 1.1]), 1.0),
         (routing(RARE), routed([1.1, 1.2, 1.3]), -1.0),
@@ -76,6 +101,73 @@ def test_a_number_comes_out_of_what_a_summary_keeps(quantity, finding, value):
     found = quantity.of(having(**{quantity.detail: {"text": "", "numbers": finding.numbers()}}))
     assert found == (None if value is None else pytest.approx(value))
     assert quantity.of(EMPTY) is None
+
+
+COUNTS = np.arange(0, 40, 5)
+RANDOM = np.array([[1.0, 0.8, 0.6, 0.4, 0.3, 0.2, 0.1, 0.0], [0.6, 0.4, 0.2, 0, 0, 0, 0, 0.1]])
+FIRST = np.array([0.8, 0.1, 0.2, 0.9, 0.9, 0.9, 0.9, 0.9])
+
+
+@pytest.mark.parametrize(
+    ("first", "waiting", "value"),
+    [(FIRST, 12, 0.35), (FIRST, 5, 0.5), (FIRST, 4, None), (FIRST, 0, None), (None, 12, None)],
+)
+def test_the_need_for_waiting_units_counts_to_their_number(first, waiting, value):
+    """Beyond it, units that do not wait are silenced; with none silenced, nothing differs."""
+    name = None if first is None else "late"
+    ablation = UnitAblation("m", 1, 5, "accuracy", COUNTS, RANDOM, name, first)
+    both = {
+        "unit-ablation": {"text": "", "numbers": ablation.numbers()},
+        "reference-times": {"text": "", "numbers": {"later": [True] * waiting + [False] * 9}},
+    }
+    found = NEED.of(having(**both))
+    assert found == (None if value is None else pytest.approx(value))
+    assert NEED.of(having(**{"unit-ablation": both["unit-ablation"]})) is None
+
+
+def test_the_share_left_is_relative_and_leaves_out_many_units():
+    ablation = UnitAblation("m", 1, 5, "accuracy", COUNTS, RANDOM, None, None)
+    details = {"unit-ablation": {"text": "", "numbers": ablation.numbers()}}
+    assert SHARE_LEFT.of(having(**details)) == pytest.approx(3.0 / 12 / 0.8)
+
+
+def test_far_brackets_are_those_from_75_on():
+    def row(low, sequences, accuracy):
+        return {"low": low, "high": low + 24, "sequences": sequences, "accuracy": accuracy}
+
+    rows = [row(50, 50, 0.1), row(75, 10, 0.8), row(100, 30, 0.4)]
+    assert FAR_BRACKETS.of(having(by_reach=rows)) == pytest.approx(0.5)
+    assert FAR_BRACKETS.of(having(by_reach=rows[:1])) is None
+
+
+def test_other_lengths_are_grouped_and_all_must_be_there():
+    accuracies = {f"accuracy_at_{T}": 1 / T for T in ELSEWHERE}
+    run = dataclasses.replace(EMPTY, metrics=accuracies)
+    assert SHORTER.of(run) == pytest.approx((1 / 50 + 1 / 100) / 2)
+    longer = [1 / T for T in ELSEWHERE if T > 200]
+    assert LONGER.of(run) == pytest.approx(sum(longer) / len(longer))
+    assert WORST.of(run) == pytest.approx(1 / 2000)
+    del accuracies["accuracy_at_2000"]
+    assert WORST.of(run) is None and SHORTER.of(run) is not None
+
+
+def test_the_accuracy_within_some_epochs_is_the_best_until_then():
+    rows = [{"epoch": e, "accuracy": a} for e, a in ((1, 0.1), (150, 0.4), (200, 0.3), (201, 0.9))]
+    assert accuracy_by(200).of(dataclasses.replace(EMPTY, history=rows)) == 0.4
+    assert accuracy_by(200).of(dataclasses.replace(EMPTY, history=rows[3:])) is None
+    assert accuracy_by(200).of(EMPTY) is None
+
+
+def test_published_values_of_metrics_and_of_what_follows_from_them():
+    bins = experiments("frequency-bins")[0]
+    one, other = bins.metrics[3], bins.metrics[0]
+    variant = bins.variant("baseline")
+    assert published_of(variant, one) == 2069.81
+    assert published_of(variant, log_ratio(one, other)) == pytest.approx(np.log(2069.81 / 6.59))
+    assert published_of(variant, LONG_REVIEWS) is None
+    assert published_of(experiments("copy")[0].variant("plstm-200"), one) is None
+    words = experiments("copy")[0]
+    assert published_of(words.variant("plstm-200"), words.metrics[0]) is None  # it says "learned"
 
 
 def test_long_reviews_are_those_over_150_words():
@@ -132,7 +224,8 @@ def test_between_judges_every_seed(tmp_path):
 
     assert rule(store) == Judged(OPEN, "plstm-200", "not analysed")
     store.write(variant, dataclasses.replace(EMPTY, seed=3))
-    assert put(0.2, 0.25) == Judged(OPEN, "plstm-200: 20, 25", "units that reset late, %, 2 seeds")
+    few = "plstm-200: 20, 25, too few seeds"
+    assert put(0.2, 0.25) == Judged(OPEN, few, "units that reset late, %, 2 seeds")
     assert put(0.2, 0.25, 0.1).state == HOLDS
     assert put(0.2, 0.25, 0.31).state == FAILS
     assert put(0.05, 0.25, 0.2).state == FAILS

@@ -119,14 +119,15 @@ register(
         worth={"*-200": Worth(4, 2), "*-500": Worth(5, 4)},
         page=PAGE,
         notes=(
-            "Answer at T = 200: (b) no. Neither prior is faster than the default start; the differences are "
-            "within the spread of the seeds. With the chrono start half of the units wait for the signal (48 "
-            "to 53%; 15 to 21% otherwise), and their exponents are larger (a mean of .35 to .41; .11 to .20 "
-            "with the default), as expected; the mean over all units is smaller (.47 to .51; .57 to .59). "
+            "Answer at T = 200: (b) no difference shown. No prior is seen to be faster than the default start; "
+            "the differences are within the spread of the seeds. With the chrono start half of the units wait "
+            "for the signal (48 to 53%; 15 to 21% otherwise), and their exponents are larger (a mean of .35 to "
+            ".41; .11 to .20 with the default), as expected; the mean over all units is smaller (.47 to .51; "
+            ".57 to .59). "
             "(c) With three seeds the fast gate shows no difference at T = 200 (+13,555 ± 12,201 updates to "
             "90%), as expected. T = 500 is open.",
         ),
-        answer="T = 200: (b) no, (c) no difference; T = 500: open",
+        answer="T = 200: no difference shown, with three seeds; T = 500: open",
         hypothesis="(b) Both priors reach 90% in fewer updates than the default start at both lengths, "
         "chrono in less than half of them; the exponents stay larger, because the gate does not "
         "need the help of a small p. (c) At T = 200 the fast gate differs by no more than the "

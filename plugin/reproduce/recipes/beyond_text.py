@@ -159,7 +159,8 @@ register(
             "state, 6 with 5% of the rows reset, and 5 and 6 for the last two with a power law: the same "
             "within .3 bits at W = 100 and 1,000, and within .6 at 10,000. So all that was read more than "
             "100 characters ago saves less than that, in total, after a reset. With two layers the question "
-            "is open.",
+            "is open. It is also open for models that are trained for longer: those with one layer saw each "
+            "character once, which takes seconds (see the table).",
             "Of the first hypothesis, the cost of windows of 100 holds for `lstm-256` (.071 bits). That it "
             "gains less than .002 from 1,000 on does not, since it left out the cost of a reset. The "
             "power-law LSTM gains more than the LSTM, as expected, but .02 to .06 instead of less than "
@@ -180,7 +181,7 @@ register(
             "The runs with 5% shared the GPU with another run, so their times cannot be compared with the "
             "others.",
         ),
-        answer="one layer: no, memory ends at about 100 characters; two layers: open",
+        answer="one layer, trained for seconds: no, memory ends at about 100 characters; two layers: open",
         hypothesis="Windows of 100 characters cost both models .05 to .1 bits against windows of 1,000, mostly "
         "because each begins in the middle of a word. From 1,000 to 1,000,000 characters the LSTM gains "
         "less than .002 bits. The power-law LSTM gains more than the LSTM there, but less than .01: units "

@@ -1,15 +1,11 @@
-"""Copy memory: PL sections 4.1, 5.1, A.3 and A.4, and FG figure 4."""
+"""Copy memory: PL sections 4.1, 5.1, A.3 and A.4, and FG figure 4. What is claimed of it: copying_claims.py."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
-from ..claims import register_claim, register_prediction
-from ..quantities import ABLATION, EXPONENT, ROBUSTNESS, WAITING
-from ..recipe import ELSEWHERE, EXPERIMENTS, Experiment, Metric, Variant, Worth, register
-from ..rules import Ahead, Between, Times
+from ..recipe import ELSEWHERE, Experiment, Metric, Variant, Worth, register
 
 EPOCHS = 300  # the paper's curves end after hundreds of epochs
 LENGTHS = (200, 500, 1000)
@@ -95,6 +91,7 @@ FIXED = published(
         "plstm-200": "learned",
         "plstm-500": "learned",
         "plstm-1000": "learned",
+        "chrono_lstm-1000": "learned",
         "chrono_lstm-200": "slower than plstm",
         "chrono_lstm-500": "slower than plstm",
         "lstm-500": "fails",
@@ -130,7 +127,7 @@ FLOAT32 = tuple(
     for v in FIXED
     if v.name
     in (
-        *("plstm-200", "chrono_lstm-200", "lstm-500", "chrono_lstm-500"),
+        *("plstm-200", "chrono_lstm-200", "plstm-500", "lstm-500", "chrono_lstm-500"),
         *("plstm-1000", "chrono_lstm-1000"),
     )
 )
@@ -171,6 +168,7 @@ register(
             "*-200-float32": Worth(1, 3),
             "*-500-float32": Worth(3, 14),
             "plstm-500": Worth(1, 4),
+            "lstm-500": Worth(4, 6, enough=290),
             "lstm-200": Worth(4, 4),
             DOUBLED.name: Worth(1, 3),
             "*-200": Worth(1, 2),
@@ -192,7 +190,8 @@ register(
             "update 21,114, where the run in float32 has 45% (one seed each). `lstm-500` with seed 2 "
             "diverged at update 105,728; in float32 it passed that update, and still guessed (12.5%) at "
             "111,376. The run of `plstm-1000-float32` is older than the variant of this name: its command is "
-            "recorded as `plstm-1000` with `--no-bf16`.",
+            "recorded as `plstm-1000` with `--no-bf16`. There is no run of `plstm-500-float32` yet, so what "
+            "precision does to the power-law LSTM at T = 500 is not known.",
             "The memory of `nru` starts near 6e4, for the reason given at `psmnist-fg`.",
         ),
     )
@@ -273,9 +272,8 @@ register(
         smoke=SMOKE,
         worth={"*": Worth(3, 2, enough=100)},
         notes=(
-            "The paper does not give its values of p; these are our choice. Each has one seed: if p did not "
-            "matter, all seven would reach 50% in this order in one case of 5,040. In the updates to 90%, and "
-            "in the final accuracy, p = .7 is ahead of .5.",
+            f"The paper does not give its values of p; these are our choice. It trained for 1,000 epochs; here "
+            f"seed 1 has {EPOCHS} and the others stop at 100.",
         ),
     )
 )
@@ -314,96 +312,4 @@ register(
             "The paper's abstract mentions other initial values of p; these ranges are our choice.",
         ),
     )
-)
-
-register_claim(
-    "The power-law LSTM learns to copy over 200 and 500 steps",
-    "PL 4.1",
-    Between("copy", "plstm-200", low=0.98),
-    Between("copy", "plstm-500", low=0.98),
-)
-register_claim(
-    "The LSTM does not learn to copy over 500 steps",
-    "PL 4.1",
-    Between("copy", "lstm-500", high=0.5),
-)
-register_claim(
-    "The power-law LSTM learns to copy in fewer updates than the chrono LSTM",
-    "PL 4.1",
-    *(
-        Ahead("copy", f"plstm-{T}", f"chrono_lstm-{T}", "updates_to_90", less=True)
-        for T in (200, 500)
-    ),
-)
-register_claim(
-    "Trained at T = 500, the power-law LSTM is the best at T = 200",
-    "PL A.4",
-    *(
-        Ahead("copy-generalization", "plstm-500", f"{other}-500", "accuracy_at_200")
-        for other in ("lstm", "chrono_lstm")
-    ),
-)
-# One seed is enough for the order of seven: by chance it occurs once in 5,040 cases.
-register_claim(
-    "With fixed exponents, a smaller p learns faster",
-    "PL 5.1",
-    *(
-        Ahead("fixed-p", smaller.name, larger.name, "updates_to_50", less=True, seeds=1)
-        for smaller, larger in pairwise(EXPERIMENTS.get("fixed-p").variants)
-    ),
-)
-# These margins were chosen before any run had been analysed.
-register_claim(
-    "About one unit in five waits for the signal",
-    "PL 5.2",
-    *(Between("copy", f"plstm-{T}", WAITING, 0.1, 0.3) for T in (200, 500)),
-)
-register_claim(
-    "The mean exponent is .41 at T = 200 and .19 at T = 500, within .1",
-    "PL 5.2",
-    Between("copy", "plstm-200", EXPONENT, 0.31, 0.51),
-    Between("copy", "plstm-500", EXPONENT, 0.09, 0.29),
-)
-register_claim(
-    "The task depends on the units that wait",
-    "PL 5.3",
-    *(Between("copy", f"plstm-{T}", ABLATION, 0.05) for T in (200, 500)),
-)
-register_claim(
-    "The power-law LSTM is more robust to the loss of random units",
-    "PL 5.3",
-    *(
-        Ahead("copy", f"plstm-{T}", f"{other}-{T}", ROBUSTNESS)
-        for T in (200, 500)
-        for other in ("lstm", "chrono_lstm")
-    ),
-)
-register_claim(
-    "Among the gates the fast one learns to copy first",
-    "FG figure 4",
-    *(
-        Ahead("copy", "fast_lstm-500", f"{other}-500", "updates_to_90", less=True)
-        for other in ("sigmoid", "refine_lstm", "softsign_lstm")
-    ),
-)
-
-register_prediction(
-    "copy",
-    "If the paper's chrono LSTM has the bias log(u) in both bias vectors of torch's nn.LSTM, its time "
-    "constants are squared. So with T_max = 300^2 / e chrono reaches 90% after at least twice as many updates "
-    "as with 300 (mean over the seeds), and after the power-law LSTM.",
-    Times("copy", DOUBLED.name, "chrono_lstm-200", "updates_to_90", 2.0),
-    Ahead("copy", "plstm-200", DOUBLED.name, "updates_to_90", less=True),
-)
-register_prediction(
-    "start-p",
-    "The paper's mean exponents, .41 and .19, come from exponents that start in a part of (0, 1): p from "
-    "U(0, .5) gives a mean of .35 to .45 at T = 200, and p from U(0, .25) one of .15 to .25 at T = 500.",
-    Between("start-p", "plstm-p0-0.5-200", EXPONENT, 0.35, 0.45),
-    Between("start-p", "plstm-p0-0.25-500", EXPONENT, 0.15, 0.25),
-)
-register_prediction(
-    "fixed-p",
-    "With seeds 2 and 3, p = .1 is still ahead of p = .9 in the updates to 90%.",
-    Ahead("fixed-p", "plstm-p0.1-200", "plstm-p0.9-200", "updates_to_90", less=True),
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..claims import register_claim
+from ..limits import Between
 from ..recipe import Experiment, Metric, Variant, Worth, register
-from ..rules import Between
 from .words import AWD
 
 register(
@@ -108,6 +108,7 @@ register(
         },
         notes=(
             "The published times are from other hardware, so only their ratios can be compared.",
+            "The run of `psmnist-nru` is older than the compiled kernel of nru, so it says nothing about it.",
         ),
     )
 )

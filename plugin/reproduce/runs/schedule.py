@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..data import DataRoom, NoData
+from ..judged import SEEDS
 from ..paired import mean_and_error
 from ..recipe import EXPERIMENTS, Experiment, Worth
-from ..rules import SEEDS
 from ..store import Store, Summary
 from .runner import Run, finished, lacks_analyses, reference_of
 from .workers import runs_of
