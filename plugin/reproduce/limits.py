@@ -134,7 +134,9 @@ class Offset:
     seeds: int = SEEDS
 
     def __call__(self, store: Store) -> Judged:
-        what, offsets, runs = what_of(self.home, ""), [], []
+        what = what_of(self.home, "")
+        offsets: list[float] = []
+        runs: list[list[Summary]] = []
         for name in self.variants:
             variant = variant_of(self.home, name)
             own = [run for run in store.all_of(variant) if value_of(run, what) is not None]

@@ -11,7 +11,6 @@ from .figures import drawable, figure_name, title
 from .judged import SEEDS
 from .paired import ALIKE
 from .recipe import Experiment
-from .recipes.catalogue import WITHOUT_RECIPE
 from .rows import counts_of
 from .significance import RANKED
 from .store import Store
@@ -63,6 +62,18 @@ How to read the tables below:
 - "commit" is the commit of the code that made the run; older runs, made before it was recorded, have none.
 """
 
+
+# What the papers show and no recipe repeats -> the analysis of tsm-analyze that does it for a trained model.
+WITHOUT_RECIPE = {
+    "how timescales grow during training (FG figure 5)": "timescales-over-training",
+    "NRU as a word model (FG, language modeling)": "",
+    "the reset times of single units over a sequence (PL figures A.1 C and A.4)": "reference-times",
+    "assigned against measured timescales, unit by unit (MTS figure 4)": "timescales",
+    "forget gates over a sentence (MTS figure 5)": "gate-map",
+    "how long a word stays in the memory (MTS figures 6 to 8)": "word-ablation",
+    "the assigned timescales for each alpha (MTS figure 9)": "alpha-sweep",
+    "other timescales for each layer (MTS A.6)": "",
+}
 
 BEYOND = """# Beyond the papers
 

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tsm.plugin.analysis.catalogue import about_all
 from tsm.plugin.reproduce.drawings import DRAWINGS
 from tsm.plugin.reproduce.figures import draw, drawable, figure_name, stamp
-from tsm.plugin.reproduce.page import beyond, page, section
+from tsm.plugin.reproduce.page import WITHOUT_RECIPE, beyond, page, section
 from tsm.plugin.reproduce.paired import far_apart, mean_and_error
 from tsm.plugin.reproduce.recipe import EXPERIMENTS, Experiment, Metric
 from tsm.plugin.reproduce.recipes.catalogue import experiments
@@ -47,6 +48,13 @@ def test_an_experiment_is_on_one_page_and_what_no_paper_asks_has_a_hypothesis():
         ]
         assert bool(experiment.hypothesis) == (experiment.page == "beyond")
     assert "published" not in both[1]
+
+
+def test_what_has_no_recipe_names_analyses_that_exist():
+    names = {name for name in WITHOUT_RECIPE.values() if name}
+    assert names and names <= {about.name for about in about_all()}
+    text = page(COMMITTED, experiments())
+    assert all(f"\n- {what}" in text for what in WITHOUT_RECIPE)
 
 
 def test_every_figure_is_there_and_none_is_left_over():

@@ -53,18 +53,6 @@ ORDER = (
     "text-windows",
 )
 
-# What the papers show and no recipe repeats -> the analysis of tsm-analyze that does it for a trained model.
-WITHOUT_RECIPE = {
-    "how timescales grow during training (FG figure 5)": "timescales-over-training",
-    "NRU as a word model (FG, language modeling)": "",
-    "the reset times of single units over a sequence (PL figures A.1 C and A.4)": "reference-times",
-    "assigned against measured timescales, unit by unit (MTS figure 4)": "timescales",
-    "forget gates over a sentence (MTS figure 5)": "gate-map",
-    "how long a word stays in the memory (MTS figures 6 to 8)": "word-ablation",
-    "the assigned timescales for each alpha (MTS figure 9)": "alpha-sweep",
-    "other timescales for each layer (MTS A.6)": "",
-}
-
 
 def experiments(name: str = "all") -> list[Experiment]:
     """The experiment of that name, or all of them."""
