@@ -40,6 +40,7 @@ function(tsm_test path library)
   endforeach()
 endfunction()
 
+tsm_test(c_api/handles "tsm_runtime;tsm_core")
 tsm_test(core/buffer_cache tsm_core THREADED)
 tsm_test(core/json tsm_core UNTRUSTED)
 tsm_test(core/thread_pool tsm_core THREADED)

@@ -150,7 +150,10 @@ using namespace tsm::c_api;
 extern "C" {
 
 tsm_status tsm_cancel_create(tsm_cancel** cancel) {
-  return guard([&] { *given(cancel, "cancel") = new tsm_cancel; });
+  return guard([&] {
+    given(cancel, "cancel");  // the right side of an assignment is evaluated first
+    *cancel = new tsm_cancel;
+  });
 }
 void tsm_cancel_free(tsm_cancel* cancel) { delete cancel; }
 void tsm_cancel_set(tsm_cancel* cancel) {
