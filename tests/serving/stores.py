@@ -111,7 +111,7 @@ class RedisProcess:
         for key in client.scan_iter("tsm:[sh]:*"):
             if (left := client.pttl(key)) > 0:
                 client.pexpire(key, max(0, left - round(seconds * 1000)))
-        for name in ("tsm:all", "tsm:ending"):
+        for name in ("tsm:all", "tsm:ending", *client.scan_iter("tsm:e:*")):
             for key, at in client.zrange(name, 0, -1, withscores=True):
                 client.zadd(name, {key: at - seconds * 1000})
         client.close()

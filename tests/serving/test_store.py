@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tsm.runtime.serving.store import redis_lua
-from tsm.runtime.serving.store.base import Claim, Conflict, Past, Put, Remove, Row
+from tsm.runtime.serving.store import redis_lua, sqlite
+from tsm.runtime.serving.store.base import Claim, Conflict, Crowded, Past, Put, Remove, Row
 from tsm.runtime.serving.store.memory import MemoryStore
 from tsm.runtime.serving.store.registry import STORES, open_store
 
@@ -140,6 +140,72 @@ def test_ended_sessions_are_counted_apart(opened, store):
     assert (store.count(), store.ended()) == (1, 0)
 
 
+def test_a_user_has_at_most_so_many_rows(opened, store):
+    """Sessions and ended sessions are counted apart, by all handles to the store; a row that is there already,
+    a refused one and those of other users change nothing."""
+    other = opened.open()
+    first = put(store, "u/a", Row(1, b"x", "m"), most=2, seconds=100)
+    assert isinstance(put(other, "u/b", Row(1, b"x", "m"), most=2), int)
+    for key in ("v/a", "u2/a", "u"):
+        assert isinstance(put(other, key, Row(1, b"x", "m"), most=1), int)
+    assert put(store, "u/c", Row(1, b"x", "m"), most=2) == Crowded(2)
+    assert put(store, "u/a", Row(1, b"x", "m"), most=2) == Conflict(first, 0, 1)
+    assert store.read("u/c") is None and store.rows_of("u") == other.rows_of("u") == (2, 0)
+    again = put(store, "u/a", Row(2, b"y", "m", version=first), most=2, seconds=100)
+    ended = put(other, "u/a", Row(0, b"", version=again), most=1, seconds=60)
+    assert store.rows_of("u") == (1, 1)
+    assert put(store, "u/d", Row(0, b""), most=1, seconds=60) == Crowded(1)
+    assert isinstance(put(store, "u/c", Row(1, b"x", "m"), most=2, seconds=100), int)
+    assert put(store, "u/a", Row(1, b"x", "m", version=ended), most=2) == Crowded(2)
+    assert store.read("u/a").version == ended and store.rows_of("u") == (2, 1)
+    opened.forward(61)
+    assert isinstance(put(other, "u/d", Row(0, b""), most=2, seconds=60), int)
+    opened.forward(40)
+    sweep(store)
+    assert store.rows_of("u") == other.rows_of("u") == (1, 1)
+    assert store.apply([Remove("u/b"), Remove("u/d"), Remove("u/d")]) == [True, True, False]
+    assert store.rows_of("u") == (0, 0) == store.rows_of("w") and store.rows_of("v") == (1, 0)
+    expired = put(store, "u/e", Row(1, b"x", "m"), seconds=1, most=1)
+    opened.forward(2)
+    assert expired and isinstance(put(store, "u/e", Row(1, b"x", "m"), most=1), int)
+    assert store.rows_of("u") == (1, 0)
+
+
+def test_a_file_of_a_tsm_that_did_not_count(tmp_path):
+    """Its rows are counted once; after that, the count takes the same time for any number of rows."""
+    store = sqlite.SqliteStore(tmp_path / "states.db")
+    store.apply([Put(f"u/{i}", Row(1, b"x", "m" * (i > 1))) for i in range(2000)])
+    for name in ("new", "old", "other"):
+        store.db.execute(f"DROP TRIGGER share_{name}")
+    store.db.execute("DROP TABLE share")
+    store.close()
+    store, steps = sqlite.SqliteStore(tmp_path / "states.db"), []
+    store.db.set_progress_handler(lambda: steps.append(1), 1)
+    assert store.rows_of("u") == (1998, 2) and len(steps) < 50
+    store.close()
+
+
+def test_rows_of_many_users_in_one_batch(store):
+    batch = [Put(f"{user}/{i}", Row(1, b"x", "m"), most=3) for user in "uv" for i in range(5)]
+    results = store.apply(batch)
+    assert [isinstance(one, int) for one in results] == [True, True, True, False, False] * 2
+    assert store.rows_of("u") == store.rows_of("v") == (3, 0)
+
+
+def test_weights_in_use(store, monkeypatch):
+    for module in (redis_lua, sqlite):
+        monkeypatch.setattr(module, "SWEPT", 7)
+    assert store.weights("") == (set(), "")
+    for i in range(300):
+        put(store, f"u/{i:03}", Row(1, b"x", "m", f"weights {i // 100}"))
+    found, after, parts = set(), "", 0
+    while after or not parts:
+        part, after = store.weights(after)
+        found, parts = found | part, parts + 1
+    assert found == {("m", f"weights {i}") for i in range(3)}
+    assert parts == 1 or parts > 10
+
+
 def test_history_is_bounded_and_outlives_a_reset(store):
     version, kept = 0, []
     for position in (10, 20, 30, 0, 5):
@@ -242,6 +308,7 @@ def test_redis_lists_rows_of_a_server_without_lists(tmp_path, monkeypatch):
             sweep(again), sweep(store)
         assert listed(store, "u") == [*keys[:200], "u/late", "u/later", "u/newer"]
         assert store.ended() == 1 and store.count() == 404
+        assert store.rows_of("u") == (203, 1) and store.rows_of("v") == (200, 0)
         for one in (store, again):
             one.close()
 
@@ -294,8 +361,9 @@ def test_all_stores_do_what_memory_does(opened, store, seed):
             key, (version, epoch) = draw.choice("abc"), draw.choice(seen[-4:])
             name = draw.choice(("", "m"))
             row = Row(draw.randrange(99), draw.randbytes(20), name, version=version, epoch=epoch)
+            most = draw.choice((0, 0, 1, 2))
             kinds = (
-                [Put(key, row, history=draw.randrange(3))] * 6
+                [Put(key, row, history=draw.randrange(3), most=most)] * 6
                 + [Claim(key)] * 2
                 + [Remove(key), Remove(key, version, epoch)]
             )
@@ -307,6 +375,7 @@ def test_all_stores_do_what_memory_does(opened, store, seed):
         for key in "abc":
             assert store.read(key) == model.read(key)
             assert store.history(key) == model.history(key)
+        assert store.rows_of("") == model.rows_of("")
     assert store.count() == model.count() and store.ended() == model.ended()
 
 

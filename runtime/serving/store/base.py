@@ -5,6 +5,7 @@ number is used twice, not even for a stream that was removed and created again. 
 epoch that its writer saw (0: no such row) and is refused with a Conflict if another writer has put or claimed
 the row since. A Claim takes over a row: it reads the row and gives it a new epoch, so that the previous owner
 can no longer write. A row without a model is that of an ended session: it is not listed, and has no history.
+A key is USER/NAME; for each user, a store counts the rows with and those without a model.
 
 `apply` does a batch of operations as one transaction, in order. A refused Put changes nothing and does not undo
 the others. Once `apply` has returned, its changes are durable if the store is durable; if it raises StoreError,
@@ -60,12 +61,15 @@ class Put(NamedTuple):
 
     With `history` > 0 the state is also added to the history, which keeps the last `history` states.
     If no further Put follows, the row and its history expire after `seconds`; 0 means never.
+    With `most` > 0, a Put that adds a row with a model to its user's, or one without, is refused (Crowded) if
+    there are that many of them.
     """
 
     key: str
     row: Row
     history: int = 0
     seconds: float = 0.0
+    most: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,13 @@ class Conflict:
 
 
 @dataclass(frozen=True, slots=True)
+class Crowded:
+    """A Put was refused: its user has so many rows of that kind."""
+
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class Past:
     """A state in the history, without its bytes."""
 
@@ -103,9 +114,9 @@ class Past:
 
 
 Operation = Put | Claim | Remove
-# Put: the new version, or a Conflict. Claim: the row with its new epoch, or None. Remove: whether it was there,
-# or a Conflict.
-Result = int | Conflict | Row | None | bool
+# Put: the new version, a Conflict, or Crowded. Claim: the row with its new epoch, or None. Remove: whether it
+# was there, or a Conflict.
+Result = int | Conflict | Crowded | Row | None | bool
 
 
 class StateStore(Protocol):
@@ -135,6 +146,16 @@ class StateStore(Protocol):
 
     def ended(self) -> int:
         """How many of these have no model: they keep the last answer of a session that has ended."""
+        ...
+
+    def rows_of(self, user: str) -> tuple[int, int]:
+        """How many rows of a user have a model, and how many have none; they are counted like those of
+        `count`, in a time that does not depend on their number."""
+        ...
+
+    def weights(self, after: str) -> tuple[set[tuple[str, str]], str]:
+        """The model and the fingerprint of a part of the rows, and where the next part begins; both the first
+        part and the end are ""."""
         ...
 
     def sweep(self) -> bool:

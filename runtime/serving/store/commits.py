@@ -14,12 +14,25 @@ from queue import SimpleQueue
 from time import monotonic
 from typing import Any, TypeVar
 
-from .base import Claim, Conflict, Operation, Put, Remove, Row, StateStore, StoreError, StoreFull
+from .base import (
+    Claim,
+    Conflict,
+    Crowded,
+    Operation,
+    Put,
+    Remove,
+    Row,
+    StateStore,
+    StoreError,
+    StoreFull,
+)
 
 T = TypeVar("T")
 Waiting = tuple[Operation | Callable[[], Any], asyncio.Future[Any]]
 MOST = 512  # operations of one transaction
 HUNG = 1.0  # seconds after which a failure means that the store does not answer
+CHECKED = 1.0  # seconds for which the outcome of a check holds
+NOBODY = "/"  # the key of no row
 
 
 class ConflictError(Exception):
@@ -39,12 +52,18 @@ class Commits:
         self.handed: SimpleQueue[list[Waiting]] = SimpleQueue()  # an empty list means the end
         self.closed = False
         self.batches = self.operations = 0
+        self.checking: asyncio.Future[Any] | None = None
+        self.checked = float("-inf")
         self.thread = threading.Thread(target=self._run, name="tsm-store", daemon=True)
         self.thread.start()
 
     async def put(self, put: Put) -> int:
-        """The new version; raises ConflictError."""
-        return int(_done(await self._submit(put)))
+        """The new version; raises ConflictError, or StoreFull if the user has too many rows."""
+        result = _done(await self._submit(put))
+        if isinstance(result, Crowded):
+            has = f"its user has {result.rows} sessions like it"
+            raise StoreFull(f"{has}; accepted: {put.most} (--max-share)")
+        return int(result)
 
     async def claim(self, key: str) -> Row | None:
         row: Row | None = await self._submit(Claim(key))
@@ -58,6 +77,13 @@ class Commits:
         """Runs a function that reads the store, on the store's thread."""
         result: T = await self._submit(lambda: function(self.store))
         return result
+
+    async def check(self) -> None:
+        """Raises a StoreError if the store refuses a transaction that changes no row; at most one a second is
+        tried."""
+        if self.checking is None or monotonic() - self.checked >= CHECKED:
+            self.checking, self.checked = self._submit(Remove(NOBODY)), monotonic()
+        await asyncio.shield(self.checking)
 
     async def close(self) -> None:
         """Write what is pending, then close the store."""

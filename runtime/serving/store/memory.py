@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
 from operator import itemgetter
 
-from .base import Claim, Conflict, Operation, Past, Put, Remove, Result, Row, without_bytes
+from .base import Claim, Conflict, Crowded, Operation, Past, Put, Remove, Result, Row, without_bytes
 
 
 @dataclass(slots=True)
@@ -26,6 +26,7 @@ class MemoryStore:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
         self.kept: dict[str, _Kept] = {}
+        self.rows: Counter[tuple[str, bool]] = Counter()  # by user and whether they have a model
         self.counter = 0
 
     def apply(self, operations: Sequence[Operation]) -> list[Result]:
@@ -36,6 +37,7 @@ class MemoryStore:
         if isinstance(operation, Remove):
             if operation.version and (conflict := _conflict(operation, found)):
                 return conflict
+            self._count(operation.key, -1)
             self.kept.pop(operation.key, None)
             return found is not None
         if isinstance(operation, Claim):
@@ -45,13 +47,20 @@ class MemoryStore:
             return found.row
         return self._put(operation, found)
 
-    def _put(self, put: Put, found: _Kept | None) -> int | Conflict:
+    def _put(self, put: Put, found: _Kept | None) -> int | Conflict | Crowded:
         if conflict := _conflict(put.row, found):
             return conflict
+        has_model, before = bool(put.row.model), self.kept.get(put.key)
+        adds = before is None or bool(before.row.model) != has_model
+        rows = self.rows[_user_of(put.key), has_model]
+        if put.most and adds and rows >= put.most:
+            return Crowded(rows)
+        self._count(put.key, -1)
         row = put.row._replace(version=self._next())
         expires = self.clock() + put.seconds if put.seconds else float("inf")
         kept = self.kept[put.key] = found or _Kept(row, expires)
         kept.row, kept.expires = row, expires
+        self._count(put.key, 1)
         if not row.model and not put.history:
             kept.history.clear()
         if put.history:
@@ -59,6 +68,10 @@ class MemoryStore:
             while len(kept.history) > put.history:
                 kept.history.popleft()
         return row.version
+
+    def _count(self, key: str, by: int) -> None:
+        if (kept := self.kept.get(key)) is not None:
+            self.rows[_user_of(key), bool(kept.row.model)] += by
 
     def _next(self) -> int:
         self.counter += 1
@@ -89,15 +102,27 @@ class MemoryStore:
         return len(self.kept)
 
     def ended(self) -> int:
-        return sum(not kept.row.model for kept in self.kept.values())
+        return sum(rows for (_, has_model), rows in self.rows.items() if not has_model)
+
+    def rows_of(self, user: str) -> tuple[int, int]:
+        return self.rows[user, True], self.rows[user, False]
+
+    def weights(self, after: str) -> tuple[set[tuple[str, str]], str]:
+        return {(kept.row.model, kept.row.fingerprint) for kept in self.kept.values()}, ""
 
     def sweep(self) -> bool:
         for key in [key for key in self.kept if self._find(key) is None]:
+            self._count(key, -1)
             del self.kept[key]
         return False
 
     def close(self) -> None:
         self.kept.clear()
+        self.rows.clear()
+
+
+def _user_of(key: str) -> str:
+    return key.rpartition("/")[0]
 
 
 def _conflict(seen: Row | Remove, found: _Kept | None) -> Conflict | None:

@@ -16,6 +16,7 @@ from typing import Any
 from .base import (
     Claim,
     Conflict,
+    Crowded,
     Operation,
     Past,
     Remove,
@@ -32,10 +33,12 @@ BYTES = ("blob", "answer", "tail")
 FIELDS = (*NUMBERS, *TEXTS, *BYTES)
 SWEPT = 1000  # rows that one script removes
 WAIT = 10.0  # seconds to wait for an answer from Redis
+DONE, CROWDED = 1, 2  # what a script answers first; 0: a conflict
 
 # KEYS: row, history, counter, the set of all rows by the time at which they expire, in milliseconds, the set of
 # the user's rows that have a model, sorted by key, the set of rows without one by the time at which they
-# expire, and how often these scripts have advanced the counter: an older tsm advances only the counter.
+# expire, those of the user, and how often these scripts have advanced the counter: an older tsm advances only
+# the counter.
 # ARGV: the version and epoch that the writer saw. They are compared as text, since Lua's numbers are doubles.
 SEEN = """
 local found = redis.call('HMGET', KEYS[1], 'version', 'epoch', 'position')
@@ -45,9 +48,16 @@ if {}(ARGV[1] ~= version or ARGV[2] ~= epoch) then return {{0, version, epoch, f
 PUT = (
     SEEN.format("")
     + """
+local now = redis.call('TIME')
+now = now[1] * 1000 + math.floor(now[2] / 1000)
+local kind = ARGV[6] == '' and KEYS[7] or KEYS[5]
+if ARGV[7] ~= '0' and not redis.call('ZSCORE', kind, KEYS[1]) then
+    local rows = ARGV[6] == '' and redis.call('ZCOUNT', kind, now, '+inf') or redis.call('ZCARD', kind)
+    if rows >= tonumber(ARGV[7]) then return {2, rows} end
+end
 version = redis.call('INCR', KEYS[3])
-redis.call('INCR', KEYS[7])
-redis.call('HSET', KEYS[1], 'version', version, 'epoch', epoch, unpack(ARGV, 7))
+redis.call('INCR', KEYS[8])
+redis.call('HSET', KEYS[1], 'version', version, 'epoch', epoch, unpack(ARGV, 8))
 if ARGV[4] == '0' and ARGV[6] == '' then redis.call('DEL', KEYS[2]) end
 if ARGV[4] ~= '0' then
     redis.call('RPUSH', KEYS[2], version .. '\\n' .. ARGV[5])
@@ -57,18 +67,16 @@ local expires = '+inf'
 if ARGV[3] == '0' then
     for i = 1, 2 do redis.call('PERSIST', KEYS[i]) end
 else
-    local now = redis.call('TIME')
-    expires = now[1] * 1000 + math.floor(now[2] / 1000) + ARGV[3]
-    for i = 1, 2 do redis.call('PEXPIREAT', KEYS[i], string.format('%.0f', expires)) end
-    expires = string.format('%.0f', expires)
+    expires = string.format('%.0f', now + ARGV[3])
+    for i = 1, 2 do redis.call('PEXPIREAT', KEYS[i], expires) end
 end
 redis.call('ZADD', KEYS[4], expires, KEYS[1])
 if ARGV[6] == '' then
     redis.call('ZREM', KEYS[5], KEYS[1])
-    redis.call('ZADD', KEYS[6], expires, KEYS[1])
+    for i = 6, 7 do redis.call('ZADD', KEYS[i], expires, KEYS[1]) end
 else
     redis.call('ZADD', KEYS[5], 0, KEYS[1])
-    redis.call('ZREM', KEYS[6], KEYS[1])
+    for i = 6, 7 do redis.call('ZREM', KEYS[i], KEYS[1]) end
 end
 return {1, version}
 """
@@ -76,7 +84,7 @@ return {1, version}
 REMOVE = (
     SEEN.format("ARGV[1] ~= '0' and ")
     + """
-for i = 4, 6 do redis.call('ZREM', KEYS[i], KEYS[1]) end
+for i = 4, 7 do redis.call('ZREM', KEYS[i], KEYS[1]) end
 return {1, redis.call('DEL', KEYS[1], KEYS[2])}
 """
 )
@@ -86,7 +94,8 @@ now = string.format('%.0f', now[1] * 1000 + math.floor(now[2] / 1000))
 local gone = redis.call('ZRANGE', KEYS[1], '-inf', now, 'BYSCORE', 'LIMIT', 0, ARGV[2])
 for _, row in ipairs(gone) do
     redis.call('ZREM', KEYS[1], row)
-    redis.call('ZREM', ARGV[1] .. 'i:' .. (string.match(string.sub(row, #ARGV[1] + 3), '^(.*)/') or ''), row)
+    local user = string.match(string.sub(row, #ARGV[1] + 3), '^(.*)/') or ''
+    for _, kind in ipairs({'i:', 'e:'}) do redis.call('ZREM', ARGV[1] .. kind .. user, row) end
 end
 redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)  -- also rows that an older tsm removed
 return #gone
@@ -97,19 +106,20 @@ INDEX = """
 for i = 2, #ARGV do
     local row, expires = ARGV[i], redis.call('ZSCORE', KEYS[1], ARGV[i])
     local model = expires and redis.call('HGET', row, 'model')
-    local users = ARGV[1] .. 'i:' .. (string.match(string.sub(row, #ARGV[1] + 3), '^(.*)/') or '')
+    local user = string.match(string.sub(row, #ARGV[1] + 3), '^(.*)/') or ''
+    local live, ended = ARGV[1] .. 'i:' .. user, {KEYS[2], ARGV[1] .. 'e:' .. user}
     if model == '' then
-        redis.call('ZREM', users, row)
-        redis.call('ZADD', KEYS[2], expires, row)
+        redis.call('ZREM', live, row)
+        for _, set in ipairs(ended) do redis.call('ZADD', set, expires, row) end
     elseif model then
-        redis.call('ZADD', users, 0, row)
-        redis.call('ZREM', KEYS[2], row)
+        redis.call('ZADD', live, 0, row)
+        for _, set in ipairs(ended) do redis.call('ZREM', set, row) end
     end
 end
 """
 CLAIM = """
 if redis.call('EXISTS', KEYS[1]) == 0 then return false end
-redis.call('INCR', KEYS[7])
+redis.call('INCR', KEYS[8])
 redis.call('HSET', KEYS[1], 'epoch', redis.call('INCR', KEYS[3]))
 return redis.call('HMGET', KEYS[1], unpack(ARGV))
 """
@@ -168,7 +178,8 @@ class RedisStore:
 
     def _keys(self, key: str) -> list[str]:
         user = key.rpartition("/")[0]
-        return self._names(f"s:{key}", f"h:{key}", "counter", "all", f"i:{user}", "ending", "own")
+        sets = ("all", f"i:{user}", "ending", f"e:{user}")
+        return self._names(f"s:{key}", f"h:{key}", "counter", *sets, "own")
 
     def apply(self, operations: Sequence[Operation]) -> list[Result]:
         with self._errors(), self.client.pipeline(transaction=False) as pipe:
@@ -191,7 +202,7 @@ class RedisStore:
             past = past + b"\n" + row.blob if operation.history else b""
             milliseconds = max(1, round(operation.seconds * 1000)) if operation.seconds else 0
             first = [row.version, row.epoch, milliseconds, operation.history, past, row.model]
-            self.put(keys, [*first, *fields], pipe)
+            self.put(keys, [*first, operation.most, *fields], pipe)
 
     def read(self, key: str) -> Row | None:
         with self._errors():
@@ -243,6 +254,21 @@ class RedisStore:
         with self._errors():
             return int(self.client.zcard(self.prefix + "ending"))
 
+    def rows_of(self, user: str) -> tuple[int, int]:
+        live, ended = self._names(f"i:{user}", f"e:{user}")
+        with self._errors():
+            seconds, microseconds = self.client.time()
+            now = seconds * 1000 + microseconds // 1000
+            return int(self.client.zcard(live)), int(self.client.zcount(ended, now, "+inf"))
+
+    def weights(self, after: str) -> tuple[set[tuple[str, str]], str]:
+        with self._errors(), self.client.pipeline(transaction=False) as pipe:
+            at, rows = self.client.zscan(self.prefix + "all", int(after or 0), count=SWEPT)
+            for row, _ in rows:
+                pipe.hmget(row, ("model", "fingerprint"))
+            pairs = [tuple(map(bytes.decode, pair)) for pair in pipe.execute() if None not in pair]
+            return {(model, fingerprint) for model, fingerprint in pairs}, str(at or "")
+
     def sweep(self) -> bool:
         """Redis expires the rows itself; this removes them from the sets, and adds those of an older tsm."""
         with self._errors():
@@ -264,9 +290,9 @@ class RedisStore:
 def _result(operation: Operation, answer: Any) -> Result:
     if isinstance(operation, Claim):
         return _row(answer)
-    done, *numbers = map(int, answer)
-    if not done:
-        return Conflict(*numbers)
+    outcome, *numbers = map(int, answer)
+    if outcome != DONE:
+        return Crowded(*numbers) if outcome == CROWDED else Conflict(*numbers)
     return numbers[0] > 0 if isinstance(operation, Remove) else numbers[0]
 
 

@@ -1,7 +1,8 @@
 """States in one SQLite file: WAL, synchronous FULL, a batch of operations as one transaction.
 
 Several processes on one machine may use the file at once. When `apply` returns, its changes have been synced to
-the disk.
+the disk. If the file, its log or its index is deleted or replaced meanwhile, nothing more is written: SQLite
+would go on with the old one, which is lost when it is closed.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
 from itertools import groupby
 from os import PathLike
 from typing import Any, TypeVar
 
+from . import sqlite_statements as statements
 from .base import (
     Claim,
     Conflict,
+    Crowded,
     Operation,
     Past,
     Put,
@@ -30,32 +32,14 @@ from .base import (
     StoreFull,
     StoreOfOther,
 )
+from .sqlite_statements import APPLICATION, FIELDS, MARKS, PAST, SCHEMA, SHARES, TABLES
 
 T = TypeVar("T")
 Many = Callable[[Sequence[Any]], list[Result]]
-APPLICATION, SCHEMA = 0x74736D73, 1  # "tsms"; PRAGMA application_id and user_version
 WAIT = 10.0  # seconds to wait for another process's transaction
-FIELDS = "position, blob, model, fingerprint, level, request_id, answer, tail, version, epoch"
-MARKS = ", ".join("?" * 11)  # for expires and FIELDS
-LIVING = "(stream.expires IS NULL OR stream.expires > ?)"
 # The largest number of rows in one UPDATE; SQLite before 3.33 has no UPDATE FROM.
 MOST_ROWS = 64 if sqlite3.sqlite_version_info >= (3, 33) else 1
 SWEPT = 1000  # rows that one transaction removes
-PAST = "position, blob, model, fingerprint, level"
-TABLES = f"""
-PRAGMA application_id = {APPLICATION};
-PRAGMA user_version = {SCHEMA};
-CREATE TABLE counter (last INTEGER NOT NULL);
-INSERT INTO counter VALUES (0);
-CREATE TABLE stream (
-    key TEXT PRIMARY KEY, expires REAL, version INTEGER NOT NULL, epoch INTEGER NOT NULL,
-    position INTEGER NOT NULL, model TEXT NOT NULL, fingerprint TEXT NOT NULL, level TEXT NOT NULL,
-    request_id TEXT NOT NULL, answer BLOB NOT NULL, tail BLOB NOT NULL, blob BLOB NOT NULL);
-CREATE INDEX stream_expires ON stream (expires) WHERE expires IS NOT NULL;
-CREATE TABLE history (
-    key TEXT NOT NULL, version INTEGER NOT NULL, position INTEGER NOT NULL, model TEXT NOT NULL,
-    fingerprint TEXT NOT NULL, level TEXT NOT NULL, blob BLOB NOT NULL, PRIMARY KEY (key, version));
-"""
 
 
 class _Refused(Exception):
@@ -68,6 +52,7 @@ class SqliteStore:
 
     def __init__(self, path: str | PathLike[str], clock: Callable[[], float] = time.time) -> None:
         self.path, self.clock = str(path), clock
+        self.opened: dict[str, tuple[int, int]] = {}  # the files of the database, and their inodes
         self._make()
         with self._errors():
             self.db = sqlite3.connect(
@@ -110,9 +95,22 @@ class SqliteStore:
             self.db.execute(
                 "CREATE INDEX IF NOT EXISTS stream_ended ON stream (key) WHERE model = ''"
             )
+            if not self._get("SELECT 1 FROM sqlite_master WHERE name = 'share'"):
+                for statement in SHARES:
+                    self.db.execute(statement)
         self.db.execute("PRAGMA journal_mode = WAL")
         self.db.execute("PRAGMA synchronous = FULL")
         self.db.execute("PRAGMA temp_store = MEMORY")  # for the rows of an UPDATE
+        self._get("SELECT last FROM counter")  # opens the log and its index
+        place = os.path.realpath(self.path)
+        self.opened = {file: _inode(file) for file in (self.path, f"{place}-wal", f"{place}-shm")}
+
+    def _check_files(self) -> None:
+        for file, inode in self.opened.items():
+            if _inode(file) != inode:
+                raise StoreError(
+                    f"{file} was deleted or replaced while it was open; restart the server"
+                )
 
     def apply(self, operations: Sequence[Operation]) -> list[Result]:
         with self._errors():
@@ -143,7 +141,9 @@ class SqliteStore:
         """The same, some of which may be refused."""
         seen: dict[str, tuple[int, int]] = {}
         for rows in _powers([*puts], MOST_ROWS):
-            found = self.db.execute(_versions(len(rows)), (*(put.key for put in rows), self.now))
+            found = self.db.execute(
+                statements.versions(len(rows)), (*(put.key for put in rows), self.now)
+            )
             seen |= {key: (version, epoch) for key, version, epoch in found}
 
         def is_fresh(put: Put) -> bool:
@@ -157,7 +157,7 @@ class SqliteStore:
 
     def _one(self, operation: Operation) -> Result:
         key, now = operation.key, self.now
-        if isinstance(operation, Put) and operation.row.version and self._again([operation]):
+        if isinstance(operation, Put) and _may_update(operation) and self._again([operation]):
             return int(self.counter)
         self._drop("key = ? AND expires <= ?", key, now)
         found = self._get("SELECT version, epoch, position FROM stream WHERE key = ?", key)
@@ -170,8 +170,13 @@ class SqliteStore:
             claimed = self.db.execute("UPDATE stream SET epoch = ? WHERE key = ?", (epoch, key))
             self.counter += claimed.rowcount
             return self._row(key)
-        if found or operation.row.version or operation.row.epoch:
+        if (found or (0, 0))[:2] != (operation.row.version, operation.row.epoch):
             return Conflict(*(found or (0, 0, 0)))
+        if operation.most and (crowded := self._crowded(operation)):
+            return crowded
+        if found:
+            self._again([operation])
+            return int(self.counter)
         self.counter += 1
         self.db.execute(
             f"INSERT INTO stream (expires, {FIELDS}, key) VALUES ({MARKS}, ?)",
@@ -179,6 +184,11 @@ class SqliteStore:
         )
         self._keep([operation])
         return int(self.counter)
+
+    def _crowded(self, put: Put) -> Crowded | None:
+        rows = self._rows_of(put.key.rpartition("/")[0])[not put.row.model]
+        before = self._get("SELECT model != '' FROM stream WHERE key = ?", put.key)
+        return Crowded(rows) if rows >= put.most and before != (bool(put.row.model),) else None
 
     def _again(self, puts: list[Put]) -> bool:
         """Update rows in one statement if they are as their writers saw them; returns whether all were.
@@ -190,7 +200,7 @@ class SqliteStore:
         for version, put in enumerate(puts, self.counter + 1):
             values += self._values(put, version, now)
             values += (put.key, put.row.version)
-        found = self.db.execute(_update(len(puts)), (*values, now))
+        found = self.db.execute(statements.update(len(puts)), (*values, now))
         if found.rowcount < len(puts):
             return False
         self.counter += len(puts)
@@ -214,8 +224,8 @@ class SqliteStore:
             self.db.execute(f"DELETE FROM history WHERE key IN ({marks})", keys)
         for most in {put.history for put in puts if put.history}:
             for keys in _powers([put.key for put in puts if put.history == most], MOST_ROWS):
-                self.db.execute(_remember(len(keys)), keys)
-                self.db.execute(_forget(len(keys)), (*keys, most))
+                self.db.execute(statements.remember(len(keys)), keys)
+                self.db.execute(statements.forget(len(keys)), (*keys, most))
 
     def _drop(self, condition: str, *values: object) -> int:
         keys = self.db.execute(f"SELECT key FROM stream WHERE {condition}", values).fetchall()
@@ -275,6 +285,23 @@ class SqliteStore:
             (rows,) = self._get("SELECT count(*) FROM stream WHERE model = ''")
             return int(rows)
 
+    def rows_of(self, user: str) -> tuple[int, int]:
+        with self._errors():
+            return self._rows_of(user)
+
+    def _rows_of(self, user: str) -> tuple[int, int]:
+        live, ended = self._get("SELECT live, ended FROM share WHERE user = ?", user) or (0, 0)
+        return live, ended
+
+    def weights(self, after: str) -> tuple[set[tuple[str, str]], str]:
+        with self._errors():
+            rows = self.db.execute(
+                "SELECT key, model, fingerprint FROM stream WHERE key > ? ORDER BY key LIMIT ?",
+                (after, SWEPT),
+            ).fetchall()
+        end = rows[-1][0] if len(rows) == SWEPT else ""
+        return {(model, fingerprint) for _, model, fingerprint in rows}, end
+
     def sweep(self) -> bool:
         with self._errors(), self._transaction():
             return self._drop("expires <= ? LIMIT ?", self.clock(), SWEPT) == SWEPT
@@ -291,6 +318,7 @@ class SqliteStore:
         self.db.execute("BEGIN IMMEDIATE")
         try:
             yield
+            self._check_files()
             self.db.execute("COMMIT")
         except BaseException:
             if self.db.in_transaction:  # after some failures SQLite has already rolled back
@@ -308,11 +336,25 @@ class SqliteStore:
             raise (StoreFull if "disk is full" in text else StoreError)(text) from error
 
 
+def _inode(file: str) -> tuple[int, int]:
+    """The device and the inode of a file; (0, 0) if there is none."""
+    try:
+        entry = os.stat(file)
+    except OSError:
+        return 0, 0
+    return entry.st_dev, entry.st_ino
+
+
+def _may_update(put: Put) -> bool:
+    """Whether a row may be updated without a look at it."""
+    return bool(put.row.version) and not put.most
+
+
 def _parts(operations: Sequence[Operation]) -> Iterator[list[Operation]]:
     """Updates of different rows together, all other operations alone; in their order."""
     run: dict[str, Operation] = {}
     for one in operations:
-        if isinstance(one, Put) and one.row.version and one.key not in run:
+        if isinstance(one, Put) and _may_update(one) and one.key not in run:
             run[one.key] = one
             continue
         if run:
@@ -330,47 +372,3 @@ def _powers(rows: list[T], most: int) -> Iterator[list[T]]:
             most //= 2
         yield rows[:most]
         rows = rows[most:]
-
-
-@cache
-def _update(rows: int) -> str:
-    """Its parameters: for each row, the values for MARKS, the key, and the version that its writer saw; then
-    the current time."""
-    names = f"expires, {FIELDS}"
-    if rows == 1:
-        same = "key = ?12 AND version = ?13 AND epoch = ?11"
-        return f"UPDATE stream SET ({names}) = ({MARKS}) WHERE {same} AND {LIVING}"
-    sets = [f"{name} = new.column{i}" for i, name in enumerate(names.split(", "), 1)]
-    values = ", ".join([f"({MARKS}, ?, ?)"] * rows)
-    return (
-        f"UPDATE stream SET {', '.join(sets)} FROM (VALUES {values}) AS new"
-        " WHERE stream.key = new.column12 AND stream.version = new.column13"
-        f" AND stream.epoch = new.column11 AND {LIVING}"
-    )
-
-
-@cache
-def _versions(keys: int) -> str:
-    """Its parameters: the keys, then the time."""
-    marks = ", ".join("?" * keys)
-    return f"SELECT key, version, epoch FROM stream WHERE key IN ({marks}) AND {LIVING}"
-
-
-@cache
-def _remember(keys: int) -> str:
-    marks = ", ".join("?" * keys)
-    return (
-        f"INSERT INTO history (key, version, {PAST})"
-        f" SELECT key, version, {PAST} FROM stream WHERE key IN ({marks})"
-    )
-
-
-@cache
-def _forget(keys: int) -> str:
-    """Its last parameter: how many states to keep per key."""
-    values = ", ".join(["(?)"] * keys)
-    last = "SELECT version FROM history WHERE key = column1 ORDER BY version DESC LIMIT 1 OFFSET ?"
-    return (
-        "DELETE FROM history WHERE rowid IN (SELECT history.rowid"
-        f" FROM (VALUES {values}) JOIN history ON key = column1 AND version <= ({last}))"
-    )
