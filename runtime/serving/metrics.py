@@ -55,7 +55,7 @@ class Metrics:
         yield from self._of_requests()
         sessions = self.sessions
         yield GaugeMetricFamily(
-            "tsm_sessions_stored", "Sessions in the store.", value=sessions.stored
+            "tsm_sessions_stored", "Sessions in the store.", value=sessions.room.stored
         )
         yield GaugeMetricFamily("tsm_sessions_hot", "Sessions in memory.", value=len(sessions.hot))
         unwritten = len(sessions.writes.unsettled)

@@ -95,8 +95,8 @@ class Replica:
         sys.setswitchinterval(SWITCH)
         options, limits = self.options, self.options.limits
         commits = Commits(self.store)
-        sessions = Sessions(self.models, commits, limits, options.keeping)
-        await sessions.sweep()
+        sessions = Sessions(self.models, commits, limits, options.keeping, self.access.users)
+        await sessions.room.sweep()
         shared = (self.models, sessions, self.access, limits, Metrics(sessions), self.log)
         self.service = Service(*shared, peers=options.peers)
         self._task(self.sweep)
@@ -115,7 +115,7 @@ class Replica:
         while True:
             await asyncio.sleep(SWEEP)
             try:
-                await self.service.sessions.sweep()
+                await self.service.sessions.room.sweep()
             except OSError as error:
                 self.log("store", error=str(error))
 
@@ -178,7 +178,7 @@ class Process(Replica):
         """Load models and tokens that have changed on disk; if one cannot be read, nothing changes."""
         try:
             access = self.options.access()
-            changed = await self.models.reload()
+            changed = await self.service.sessions.reload()
         except (ValueError, OSError) as error:
             self.log("reload", error=str(error))
             return

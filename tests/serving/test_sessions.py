@@ -13,7 +13,8 @@ import pytest
 
 from tsm.runtime import Model, TsmError
 from tsm.runtime.serving.session.replay import extend_tail, rebuilt
-from tsm.runtime.serving.session.sessions import RECOUNT, Sessions
+from tsm.runtime.serving.session.room import RECOUNT
+from tsm.runtime.serving.session.sessions import Sessions
 from tsm.runtime.serving.store.base import Put, Remove, Row, StoreError
 from tsm.runtime.serving.store.commits import Commits
 from tsm.runtime.serving.store.memory import MemoryStore
@@ -322,7 +323,7 @@ def test_an_end_does_not_remove_what_another_server_wrote_meanwhile(files):
         with pytest.raises(Problem, match="but the stream is at 3") as late:
             await sessions.step("user", "s", step._replace(expected_position=2, end=True))
         assert late.value.status == 409 and store.read("user/s").position == 3
-        assert sessions.stored == 2
+        assert sessions.room.stored == 2
         await models.close()
         await sessions.commits.close()
 
@@ -366,9 +367,9 @@ def test_removals_at_the_same_time_are_all_counted(files):
         sessions = Sessions(models, Commits(MemoryStore()), limits, Keeping())
         for name in "abc":
             await sessions.step("user", name, parse("feed", {"tokens": [1]}, limits))
-        assert sessions.stored == 3
+        assert sessions.room.stored == 3
         await asyncio.gather(*(sessions.remove("user", name) for name in "abc"))
-        assert sessions.stored == 0
+        assert sessions.room.stored == 0
         await models.close()
         await sessions.commits.close()
 
@@ -401,16 +402,16 @@ def test_sessions_that_have_expired_make_room(files, opened):
         models = Models([Source("m", str(files["lm"]))], limits, "float32", 1)
         sessions = Sessions(models, Commits(store), limits, Keeping(seconds=100))
         step = parse("feed", {"tokens": [1]}, limits)
-        await sessions.sweep()
+        await sessions.room.sweep()
         for name in "ab":
             await sessions.step("user", name, step)
         with pytest.raises(Problem, match="--max-sessions"):
             await sessions.step("user", "c", step)
         opened.forward(101)
-        sessions.counted -= RECOUNT
+        sessions.room.counted -= RECOUNT
         for name in "cd":
             assert json.loads(await sessions.step("user", name, step)) == {"position": 1}
-        assert sessions.stored == 2
+        assert sessions.room.stored == 2
         await models.close()
         await sessions.commits.close()
 
@@ -432,8 +433,8 @@ def test_a_store_that_fails_is_asked_once_for_room(files, monkeypatch):
             await asyncio.sleep(0.05)
             raise StoreError("it hangs")
 
-        monkeypatch.setattr(sessions, "sweep", sweep)
-        sessions.counted -= RECOUNT
+        monkeypatch.setattr(sessions.room, "sweep", sweep)
+        sessions.room.counted -= RECOUNT
         new = [sessions.step("user", name, step) for name in "bcdefg"]
         refused = await asyncio.gather(*new, return_exceptions=True)
         assert sorted(problem.status for problem in refused) == [503, *[507] * 5]

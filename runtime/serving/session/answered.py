@@ -1,6 +1,9 @@
 """The requests that a session has completed: the ids of the last few, and the answer to the last one.
 
-Each id is stored with a digest of its request; one per line, the newest first.
+Each id is stored with a digest of its request; one per line, the newest first. In the place of an answer that
+is longer than a state, the state before its request is kept, from which the request computes the answer again.
+So a session holds at most two states, however long its answers are. The ids then begin with an empty line, so
+that an earlier tsm, which would return the state, takes the answer for one that is not kept.
 """
 
 from __future__ import annotations
@@ -13,13 +16,19 @@ from ..transport.problems import Problem
 KEPT = 16
 
 
+class Before(bytes):
+    """The state before a request, from which its answer can be computed again."""
+
+
 def answered(row: Row, request_id: str) -> bytes | None:
-    """The answer given the first time; None if the session does not know the request."""
+    """The answer given the first time, or the state Before; None if the session does not know the request."""
     if not request_id or not row.request_id:
         return None
     done = row.request_id.split("\n")
     if request_id == done[0]:
         return row.answer
+    if done[0] == "" and request_id == done[1]:
+        return Before(row.answer)
     name = _name(request_id)
     if name not in map(_name, done):
         return None
@@ -27,12 +36,14 @@ def answered(row: Row, request_id: str) -> bytes | None:
     raise Problem(409, f'request_id "{name}" was {what}', position=row.position)
 
 
-def remembered(row: Row, request_id: str, answer: bytes) -> dict[str, Any]:
-    """The fields of a row after a request."""
+def remembered(row: Row, request_id: str, answer: bytes, before: bytes) -> dict[str, Any]:
+    """The fields of a row after a request; `before` is the state before it."""
     if not request_id:
         return {}
-    before = row.request_id.split("\n") if row.request_id else []
-    return {"request_id": "\n".join([request_id, *before[: KEPT - 1]]), "answer": answer}
+    done = [line for line in row.request_id.split("\n") if line]
+    is_long = len(answer) > len(before)
+    lines = [*[""] * is_long, request_id, *done[: KEPT - 1]]
+    return {"request_id": "\n".join(lines), "answer": before if is_long else answer}
 
 
 def _name(request_id: str) -> str:

@@ -10,43 +10,45 @@ session/writes.py.
 
 from __future__ import annotations
 
-import asyncio
 import re
-import time
+import secrets
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Callable
+from operator import methodcaller
 
-from ..store.base import Past, Remove, Row, StoreError, StoreFull
+from ..store.base import Past, Remove, Row
 from ..store.commits import Commits, ConflictError
 from ..streams.answers import answer_of, encoded
 from ..streams.engine import Done, Engine, Lost
-from ..streams.models import Models
+from ..streams.models import Models, Weights
 from ..streams.steps import Step
 from ..streams.text import Telling
 from ..transport.limits import Keeping, Limits
 from ..transport.problems import Problem
-from .answered import answered, remembered
+from .answered import Before, answered, remembered
 from .replay import extend_tail, rebuilt
+from .room import ENDED, Room
 from .turns import Turns
-from .writes import Session, Writes
+from .writes import Session, Writes, stored
 
 ID = re.compile(r"[A-Za-z0-9_.~-]{1,64}")
-T = TypeVar("T")
 TRIES = 4  # attempts when other servers write the same session
-ENDED = 60.0  # seconds during which the request that ended a session can be repeated
-RECOUNT = 1.0  # least number of seconds between two counts of the sessions because there is no room
 
 
 class Sessions:
-    def __init__(self, models: Models, commits: Commits, limits: Limits, keeping: Keeping) -> None:
+    def __init__(
+        self,
+        models: Models,
+        commits: Commits,
+        limits: Limits,
+        keeping: Keeping,
+        users: Callable[[], int] = lambda: 1,
+    ) -> None:
         self.models, self.commits, self.limits, self.keeping = models, commits, limits, keeping
         self.turns = Turns(limits)
-        self.writes = Writes(commits, keeping)
+        self.room = Room(commits, limits, users)
+        self.writes = Writes(commits, keeping, self.room.share)
         self.hot: OrderedDict[str, Session] = OrderedDict()
-        self.stored = 0  # approximate number of sessions in the store
-        self.ended = 0  # and of ended ones whose last answer is kept
-        self.counting, self.counted = asyncio.Lock(), float("-inf")  # when they were last counted
 
     # ---- requests
 
@@ -62,34 +64,34 @@ class Sessions:
                     await self._forget(key, session)
                     continue
                 try:
-                    if (answer := answered(session.row, step.request_id)) is not None:
-                        return answer
-                    if not step.start:
+                    known_answer = answered(session.row, step.request_id)
+                    if known_answer is None and not step.start:
                         _check_position(session.row, step.expected_position)
                 except Problem:
                     await self._forget(key, session)
                     if known:  # another server may have continued the session: ask the store
                         continue
                     raise
+                if isinstance(known_answer, Before):
+                    return await self._again(session, step, user, known_answer)
+                if known_answer is not None:
+                    return known_answer
                 unsettled = key in self.writes.unsettled  # counted, but not yet in the store
-                stored = session.row if unsettled else session.stored
+                before = session.row if unsettled else session.stored
                 try:
-                    await self._check_room(stored, step.end and bool(step.request_id))
+                    await self.room.check(user, before, step.end and bool(step.request_id))
                     if step.start:
                         self._start(key, session)
+                    state = session.engine.save(key) if step.request_id else b""
                     done = await self._run(key, session, step, user, telling)
-                    shown = answer_of(session.engine.model, step, done.event)
-                    if self.keeping.behind:
-                        # A restart is stored before it is answered, because the store may hold a later
-                        # position.
-                        durable = done.position if step.start else session.stored.position
-                        shown["durable_position"] = durable
-                    answer = encoded(shown)
+                    # A restart is stored before it is answered, because the store may hold a later position.
+                    durable = done.position if step.start else session.stored.position
+                    answer = self._answer(session.engine, step, done, durable)
                     row = session.row._replace(
                         position=done.position,
                         blob=done.blob,
                         tail=self._tail(session, step, done),
-                        **remembered(session.row, step.request_id, answer),
+                        **remembered(session.row, step.request_id, answer, state),
                     )
                     if step.end:
                         await self._end(key, session, row, bool(step.request_id))
@@ -117,7 +119,7 @@ class Sessions:
         """Read the row with its state, without claiming it."""
         key = _key(user, name)
         await self._settle(key)
-        return _there(await _stored(self.commits.call(lambda store: store.read(key))), name)
+        return _there(await stored(self.commits.call(lambda store: store.read(key))), name)
 
     async def replace_state(
         self,
@@ -142,7 +144,7 @@ class Sessions:
                         f" {session.row.version}",
                         position=session.row.position,
                     )
-                await self._check_room(session.stored)
+                await self.room.check(user, session.stored)
                 state = blob(session.engine)
                 row = session.row._replace(
                     position=session.engine.check(state),
@@ -174,21 +176,21 @@ class Sessions:
             missing = problem
         async with self.turns.take(_key(user, to)) as key:
             await self._settle(key)
-            there = await _stored(self.commits.call(lambda store: store.read(key)))
+            there = await stored(self.commits.call(lambda store: store.read(key)))
             if there is not None and there.model and _made_by(there, request_id):
                 return there
             if missing is not None:
                 raise missing
             copy = row._replace(version=0, epoch=0, request_id="", answer=b"")
             answer = encoded({"position": row.position})
-            copy = copy._replace(**remembered(copy, request_id, answer))
-            await self._check_room(there or Row(0, b""))  # one that exists is a conflict
+            copy = copy._replace(**remembered(copy, request_id, answer, copy.blob))
+            await self.room.check(user, there or Row(0, b""))  # one that exists is a conflict
             before = Row(0, b"") if there is None or there.model else there  # one that has ended
             try:
-                made = await _stored(self.writes.put(key, before, copy))
+                made = await stored(self.writes.put(key, before, copy))
             except ConflictError as error:
                 raise Problem(409, f"session {to} already exists") from error
-        self._count_new(before)
+        self.room.count_new(before)
         return made
 
     async def remove(self, user: str, name: str) -> None:
@@ -197,33 +199,43 @@ class Sessions:
             session = self.hot.get(key)
             if session is not None:
                 await self._forget(key, session)
-            removed = await _stored(self.commits.remove(Remove(key)))
-            self.stored -= removed  # read after the wait, in which other requests count as well
+            removed = await stored(self.commits.remove(Remove(key)))
+            self.room.stored -= removed  # after the wait, in which other requests count as well
 
     async def page(self, user: str, after: str, most: int) -> list[tuple[str, Row]]:
         """The user's sessions sorted by id, starting after `after`; the rows have no state."""
         prefix = f"{user}/"
-        rows = await _stored(self.commits.call(lambda store: store.page(prefix, after, most)))
+        rows = await stored(self.commits.call(lambda store: store.page(prefix, after, most)))
         return [(key.removeprefix(prefix), row) for key, row in rows]
 
     async def history(self, user: str, name: str) -> list[Past]:
         await self.look(user, name)
         key = _key(user, name)
-        return await _stored(self.commits.call(lambda store: store.history(key)))
+        return await stored(self.commits.call(lambda store: store.history(key)))
 
     async def past(self, user: str, name: str, version: int) -> Row:
         key = _key(user, name)
-        row = await _stored(self.commits.call(lambda store: store.past(key, version)))
+        row = await stored(self.commits.call(lambda store: store.past(key, version)))
         if row is None:
             raise Problem(404, f"session {name} has no state of version {version} in its history")
         return row
 
-    async def sweep(self) -> None:
-        """Remove expired sessions and count the others."""
-        while await self.commits.call(lambda store: store.sweep()):
-            pass  # writes that wait are done in between
-        rows, self.ended = await self.commits.call(lambda store: (store.count(), store.ended()))
-        self.stored, self.counted = rows - self.ended, time.monotonic()
+    async def reload(self) -> list[str]:
+        """Loads the model files that have changed; returns the names of their models."""
+        changed = await self.models.reload(self._weights_in_use)
+        for key, session in [*self.hot.items()]:
+            if session.engine.streams.closed:  # the session would keep the weights in memory
+                del self.hot[key]
+        return changed
+
+    async def _weights_in_use(self) -> set[Weights]:
+        """The weights that sessions need, in the store or not there yet."""
+        used, after, more = set[Weights](), "", True
+        while more:
+            part, after = await self.commits.call(methodcaller("weights", after))
+            used, more = used | part, bool(after)
+        rows = (session.row for session in self.hot.values())
+        return used | {(row.model, row.fingerprint) for row in rows}
 
     # ---- parts
 
@@ -248,13 +260,13 @@ class Sessions:
         return not engine.streams.closed and engine.has(key)
 
     async def _claim(self, key: str, name: str | None, version: str | None) -> Session:
-        row = await _stored(self.commits.call(lambda store: store.read(key)))
+        row = await stored(self.commits.call(lambda store: store.read(key)))
         if row is not None and row.model:  # a refused request must not stop the session's owner
             engine = self._engine_of(row)
             _check_model(engine, name, version)
             if row.fingerprint != engine.model.fingerprint:
                 await rebuilt(engine, row)  # raises an error if it cannot
-            row = await _stored(self.commits.claim(key))
+            row = await stored(self.commits.claim(key))
         if row is None or not row.model:
             engine, row = self.models.version(name, version), row or Row(0, b"")
             # A leftover of a session that was removed by another server or has expired.
@@ -282,12 +294,8 @@ class Sessions:
         if self.keeping.replay and found is not newest:
             return newest
         if found is None:
-            raise Problem(
-                409,
-                f"the session's state is from other weights of model {row.model} ({row.fingerprint});"
-                " accepted: a server that has them, or --replay",
-                position=row.position,
-            )
+            missing = self.models.missing(row.model, row.fingerprint)
+            raise Problem(409, missing, position=row.position)
         level = found.model.level
         if self.keeping.same_level and level != row.level:
             raise Problem(
@@ -308,10 +316,30 @@ class Sessions:
         emit = telling.of(engine.model) if telling else None
         return await engine.run(key, step, position, user, self.limits.seconds, emit)
 
+    def _answer(self, engine: Engine, step: Step, done: Done, durable: int) -> bytes:
+        shown = answer_of(engine.model, step, done.event)
+        if self.keeping.behind:
+            shown["durable_position"] = durable
+        return encoded(shown)
+
+    async def _again(self, session: Session, step: Step, user: str, state: Before) -> bytes:
+        """The answer to a step that was done, computed from the state before it in a stream of its own."""
+        engine = self.models.that_reads(session.engine.name, state)
+        if engine is None:
+            detail = "the request was done, and its answer, too long to keep, is from other weights"
+            raise Problem(409, detail, position=session.row.position)
+        key = f"~{secrets.token_hex(12)}"
+        try:
+            engine.put(key, state)
+            done = await engine.run(key, step, engine.check(state), user, self.limits.seconds)
+        finally:
+            await engine.drop(key)
+        return self._answer(engine, step, done, session.stored.position)
+
     async def _current(self, key: str, session: Session) -> bool:
         """Whether no other server has written the session since; checked before tokens are streamed."""
         await self._settle(key)
-        row = await _stored(self.commits.call(lambda store: store.read(key))) or Row(0, b"")
+        row = await stored(self.commits.call(lambda store: store.read(key))) or Row(0, b"")
         return (row.version, row.epoch) == (session.stored.version, session.stored.epoch)
 
     def _start(self, key: str, session: Session) -> None:
@@ -327,29 +355,23 @@ class Sessions:
         before = session.stored
         if keep_answer:
             ended = Row(0, b"", request_id=row.request_id, answer=row.answer)
-            await _stored(self.writes.put(key, before, ended, ENDED))
+            await stored(self.writes.put(key, before, ended, ENDED))
         elif before.version:
-            await _stored(self.commits.remove(Remove(key, before.version, before.epoch)))
-        self.stored -= bool(before.model)
-        self.ended += keep_answer - _has_ended(before)
+            await stored(self.commits.remove(Remove(key, before.version, before.epoch)))
+        self.room.count_end(before, keep_answer)
         await self._forget(key, session)
 
     async def _store(self, key: str, session: Session, row: Row) -> None:
         before, new = session.stored, key not in self.writes.unsettled
-        await _stored(self.writes.write(key, session, row))
+        await stored(self.writes.write(key, session, row))
         if new and not before.model:
-            self._count_new(before)
-
-    def _count_new(self, before: Row) -> None:
-        """Count a session that was stored in the place of `before`, which may be the row of an ended one."""
-        self.stored += 1
-        self.ended -= _has_ended(before)
+            self.room.count_new(before)
 
     async def _settle(self, key: str) -> None:
         """Wait until all answered steps are stored; if another server wrote the session in the meantime, raise
         an error."""
         try:
-            await _stored(self.writes.settle(key))
+            await stored(self.writes.settle(key))
         except ConflictError as error:
             session = self.writes.unsettled.pop(key, None)
             after = ""
@@ -372,41 +394,6 @@ class Sessions:
         keep = self.keeping.replay
         return extend_tail(session.row.tail, done.fed, step.dt, keep) if keep else b""
 
-    async def _check_room(self, stored: Row, keeps_answer: bool = False) -> None:
-        """For a new session, and for the answer of one that ends, which is kept for a while. If there seems to
-        be none, sessions may have expired, or other servers may have removed them: they are counted again."""
-        if self._no_room(stored, keeps_answer) is None:
-            return
-        async with self.counting:
-            if time.monotonic() - self.counted >= RECOUNT:
-                try:
-                    await _stored(self.sweep())
-                finally:  # those who wait do not try a store that fails one after the other
-                    self.counted = time.monotonic()
-        if (problem := self._no_room(stored, keeps_answer)) is not None:
-            raise problem
-
-    def _no_room(self, stored: Row, keeps_answer: bool) -> Problem | None:
-        most = self.limits.sessions
-        if not stored.model and self.stored >= most:
-            what, wait = f"there are {self.stored} sessions", None
-        elif keeps_answer and not _has_ended(stored) and self.ended >= most:
-            what, wait = f"the last answers of {self.ended} ended sessions are kept", int(ENDED)
-        else:
-            return None
-        detail = f"{what}; accepted: {most} ({self.limits.flag('sessions')})"
-        return Problem(503 if wait else 507, detail, retry_after=wait)
-
-
-async def _stored(what: Awaitable[T]) -> T:
-    """Awaits an answer from the store; if the store fails, the request is refused."""
-    try:
-        return await what
-    except StoreFull as error:
-        raise Problem(507, f"the state could not be stored: {error}") from error
-    except StoreError as error:
-        raise Problem(503, f"the store does not answer: {error}", retry_after=1) from error
-
 
 def _key(user: str, name: str) -> str:
     if not ID.fullmatch(name):
@@ -425,10 +412,6 @@ def _check_model(engine: Engine, name: str | None, version: str | None) -> None:
         raise Problem(409, f"the session belongs to model {engine.name}, not {name:.80}")
     if version and version != (own := engine.model.checksum):
         raise Problem(409, f"the session belongs to version {own}, not {version:.80}")
-
-
-def _has_ended(row: Row) -> bool:
-    return bool(row.version) and not row.model
 
 
 def _made_by(copy: Row, request_id: str) -> bool:

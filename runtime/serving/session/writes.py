@@ -9,12 +9,17 @@ broken store.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
-from ..store.base import Put, Row
+from ..store.base import Put, Row, StoreError, StoreFull
 from ..store.commits import Commits, ConflictError
 from ..streams.engine import Engine
 from ..transport.limits import Keeping
+from ..transport.problems import Problem
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -30,9 +35,22 @@ class Session:
     unsure: list[Row] = field(default_factory=list)  # writes that failed, but may be in the store
 
 
+async def stored(what: Awaitable[T]) -> T:
+    """Awaits an answer from the store; if the store fails, the request is refused."""
+    try:
+        return await what
+    except StoreFull as error:
+        raise Problem(507, f"the state could not be stored: {error}") from error
+    except StoreError as error:
+        raise Problem(503, f"the store does not answer: {error}", retry_after=1) from error
+
+
 class Writes:
-    def __init__(self, commits: Commits, keeping: Keeping) -> None:
-        self.commits, self.keeping = commits, keeping
+    """`share()` is how many sessions a user may have. With `behind`, the store does not check it, since the
+    request has been answered."""
+
+    def __init__(self, commits: Commits, keeping: Keeping, share: Callable[[], int]) -> None:
+        self.commits, self.keeping, self.share = commits, keeping, share
         self.unsettled: dict[str, Session] = {}  # those with unwritten states
 
     async def write(self, key: str, session: Session, row: Row) -> None:
@@ -54,7 +72,9 @@ class Writes:
         if (row.version, row.epoch) != (before.version, before.epoch):
             row = row._replace(version=before.version, epoch=before.epoch)
         seconds = self.keeping.seconds if seconds is None else seconds
-        version = await self.commits.put(Put(key, row, history, seconds))
+        adds = not before.version or bool(before.model) != bool(row.model)
+        most = self.share() if adds and not self.keeping.behind else 0
+        version = await self.commits.put(Put(key, row, history, seconds, most))
         return row._replace(version=version, blob=b"")
 
     def failed(self, key: str) -> bool:

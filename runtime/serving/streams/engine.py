@@ -61,6 +61,13 @@ class Engine:
         except TsmError as error:
             raise of_core(error) from error
 
+    def save(self, key: str) -> bytes:
+        """The state from which the stream's next step begins."""
+        try:
+            return self.streams.save(key.encode()) if self.has(key) else self.fresh()
+        except TsmError as error:
+            raise of_core(error) from error
+
     async def drop(self, key: str) -> None:
         """Drop the stream, once a cancelled request has ended; the store has its last good state."""
         while not self.streams.closed:

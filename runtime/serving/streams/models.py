@@ -1,9 +1,14 @@
-"""The models that are served, by name, each with the versions that open sessions still need."""
+"""The models that are served, by name, each with its older versions, which sessions may still need.
+
+Older weights stay in memory while sessions use them, and the last few anyway, up to --max-weights bytes. Beyond
+that, those go first that no session uses, then the oldest.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +17,12 @@ from ..transport.limits import Limits
 from ..transport.problems import Problem
 from .engine import Engine
 
-MOST_VERSIONS = 4  # of one model in memory
+SPARE = 4  # versions of a model that stay even if no session uses them
+Weights = tuple[str, str]  # the name of a model and the fingerprint of its weights
+
+
+async def none_used() -> set[Weights]:
+    return set()
 
 
 @dataclass(frozen=True)
@@ -41,6 +51,7 @@ class Models:
     def __init__(self, sources: Sequence[Source], limits: Limits, dtype: str, threads: int) -> None:
         self.sources, self.limits, self.dtype, self.threads = sources, limits, dtype, threads
         self.engines: dict[str, list[Engine]] = {}
+        self.closed: dict[Weights, str] = {}  # versions that made room for others, and their files
         self.reloading = asyncio.Lock()
         for source in sources:
             engine = Engine(source.name, self._load(source), limits)
@@ -76,30 +87,69 @@ class Models:
         found = (e for e in self.engines.get(name, ()) if e.model.fingerprint == fingerprint)
         return next(found, None)
 
+    def that_reads(self, name: str, blob: bytes) -> Engine | None:
+        """The version whose state this is."""
+        for engine in self.engines[name]:
+            with suppress(Problem):
+                engine.check(blob)
+                return engine
+        return None
+
     def all(self) -> list[Engine]:
         return [engine for engines in self.engines.values() for engine in engines]
 
-    async def reload(self) -> list[str]:
+    async def reload(self, used: Callable[[], Awaitable[set[Weights]]] = none_used) -> list[str]:
         """Loads the files that have changed and returns the names of their models; existing sessions keep their
-        old weights. If a file cannot be read, nothing changes."""
+        old weights: `used` returns those that sessions need. If a file or the store cannot be read, nothing
+        changes."""
         async with self.reloading:
-            return await self._reload()
+            return await self._reload(used)
 
-    async def _reload(self) -> list[str]:
+    async def _reload(self, used: Callable[[], Awaitable[set[Weights]]]) -> list[str]:
         changed: dict[str, Engine] = {}
         for name, engines in self.engines.items():
             source = next(one for one in self.sources if one.name == name)
             fresh = await asyncio.to_thread(self._load, source)
             if fresh.checksum != engines[0].model.checksum:
                 changed[name] = Engine(name, fresh, self.limits)
+        needed = await used() if changed else set()
         for name, engine in changed.items():
             self.engines[name].insert(0, engine)
-        for name in changed:
-            for old in self.engines[name][MOST_VERSIONS:]:
-                self.engines[name].remove(old)
-                await old.close(drain=True)
+        for engine in self._too_many(needed):
+            self.engines[engine.name].remove(engine)
+            version, file = engine.model.checksum, Path(engine.model.path).name
+            self.closed[_weights(engine)] = f"version {version} of {file}"
+            await engine.close(drain=True)
         return [*changed]
+
+    def _too_many(self, needed: set[Weights]) -> list[Engine]:
+        """The older versions that nobody needs, and those that do not fit into --max-weights."""
+        gone: list[Engine] = []
+        older: list[Engine] = []
+        for engines in self.engines.values():
+            for age, engine in reversed([*enumerate(engines)][1:]):
+                is_spare = age < SPARE or _weights(engine) in needed
+                (older if is_spare else gone).append(engine)
+        older.sort(key=lambda engine: _weights(engine) in needed)
+        while sum(engine.model.weight_bytes for engine in older) > self.limits.weights:
+            gone.append(older.pop(0))
+        return gone
+
+    def missing(self, name: str, fingerprint: str) -> str:
+        """Why there is no version for a state."""
+        weights = f"the session's state is from other weights of model {name}"
+        if (file := self.closed.get((name, fingerprint))) is None:
+            return f"{weights} ({fingerprint}); accepted: a server that has them, or --replay"
+        limit = f"{self.limits.flag('weights')} {self.limits.weights}"
+        return (
+            f"{weights}, {file}, which made room for newer ones ({limit});"
+            f" accepted: a server that also has that file as {name}=FILE, or --replay"
+        )
 
     async def close(self) -> None:
         for engine in self.all():
             await engine.close(drain=False)  # the server has already waited for running requests
+
+
+def _weights(engine: Engine) -> Weights:
+    return engine.name, engine.model.fingerprint

@@ -96,6 +96,9 @@ class Access:
     def __post_init__(self) -> None:
         self.buckets: dict[str, tuple[float, float]] = {}
 
+    def users(self) -> int:
+        return len({*self.tokens.values()}) or 1
+
     def user(self, authorization: str) -> str:
         """The name behind a token."""
         if not self.tokens:

@@ -45,7 +45,13 @@ class Limits:
     tokens: int = _limit(10_000, "steps that one request may feed, score or generate")
     numbers: int = _limit(100_000, "logits in one answer")
     sessions: int = _limit(100_000, "sessions in the store")
+    share: int = setting(
+        0, 0, 1 << 40, "sessions of one user, 0: all sessions divided by the users with tokens"
+    )
     hot: int = _limit(65_536, "streams in memory; the others are read from the store")
+    weights: int = setting(
+        4 << 30, 0, 1 << 50, "bytes of older weights in memory, for sessions that began with them"
+    )
     queue: int = _limit(4_096, "requests that wait for the model")
     waiting: int = _limit(16, "requests that wait for one session")
     connections: int = _limit(10_000, "connections at once")

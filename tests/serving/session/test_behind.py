@@ -24,8 +24,8 @@ from tsm.runtime.serving.streams.steps import parse
 from tsm.runtime.serving.transport.limits import Keeping, Limits
 from tsm.runtime.serving.transport.problems import Problem
 
-from . import stores
-from .server_process import Server, serving
+from .. import stores
+from ..server_process import Server, serving
 
 USERS, MESSAGES = 8, 60
 
@@ -226,7 +226,7 @@ def test_a_store_whose_answer_is_lost(files, new, fault):
             await asyncio.sleep(0.001)
         assert (await feed(sessions))["position"] == before + 4
         assert (await sessions.look("user", "s")).position == before + 4
-        assert sessions.stored == 1 and not sessions.writes.unsettled
+        assert sessions.room.stored == 1 and not sessions.writes.unsettled
 
     run(files, check)
 

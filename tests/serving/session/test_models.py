@@ -1,0 +1,119 @@
+"""What the server tells about its models, and which files it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+
+import pytest
+import torch
+
+from tsm.plugin import build_model
+from tsm.runtime import Model, TsmError
+from tsm.runtime.serving.streams.models import SPARE, Models, Source
+from tsm.runtime.serving.transport.limits import Limits
+from tsm.runtime.serving.transport.problems import Problem
+
+from .served import ask, sessions_of
+
+package = importlib.import_module("tsm.export.tsm.package")
+
+
+def test_names_of_inputs_and_classes(server):
+    """Of every model; null where the file has none."""
+    found = {one["id"]: one for one in server.ask("GET", "/v1/models").json["data"]}
+    assert found["tagger"] == server.ask("GET", "/v1/models/tagger").json
+    assert found["tagger"]["labels"] == ["up", "to go", "down"]
+    assert found["tagger"]["columns"] is None
+    assert found["tagger"]["takes_dt"] is True
+    assert found["ids"]["labels"] is None and found["ids"]["takes_dt"] is False
+
+
+@pytest.mark.parametrize("file", ["labels.txt", "columns.txt"])
+def test_a_file_with_damaged_names_is_refused_when_it_is_loaded(tmp_path, monkeypatch, file):
+    monkeypatch.setattr(package, "load_labels", lambda data, where, count: None)
+    model = build_model("lstm_tagger", input_size=2, num_classes=2)
+    package.package(model, tmp_path / "m.tsm", assets={file: b"a\na\n"})
+    with pytest.raises(TsmError, match="accepted: 2 different names"):
+        Models([Source("m", str(tmp_path / "m.tsm"))], Limits(), "float32", 1)
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    """Files of a model with different weights."""
+    folder = tmp_path_factory.mktemp("weights")
+    for number in range(8):
+        torch.manual_seed(number)
+        model = build_model("lstm_lm", vocab_size=9, decoder_embed_dim=4, decoder_hidden_size=4)
+        package.package(model, folder / f"{number}.tsm")
+    return [folder / f"{number}.tsm" for number in range(8)]
+
+
+def drawn(path, count):
+    """What a new stream draws in steps of one."""
+    stream = Model.load(path).create_stream()
+    return [stream.generate(1, seed=1).tolist() for _ in range(count)]
+
+
+async def draw(sessions, name):
+    return (await ask(sessions, "user", name, "generate", n=1, seed=1))["tokens"]
+
+
+def test_weights_stay_while_sessions_need_them(weights, opened, tmp_path):
+    """Whether the session is in memory or only in the store; of the others, the last few stay."""
+    path = tmp_path / "m.tsm"
+
+    async def main():
+        replace(path, weights[0])
+        async with sessions_of(path, opened.open()) as sessions:
+            parts = [await draw(sessions, "a")]
+            for number, file in enumerate(weights[1:], 1):
+                replace(path, file)
+                assert await sessions.reload() == ["m"]
+                if number == 2:
+                    await draw(sessions, "of-two")
+                if number % 2:
+                    sessions.hot.clear()  # as if other streams needed the memory
+                parts.append(await draw(sessions, "a"))
+            assert parts == drawn(weights[0], len(weights))
+            assert await draw(sessions, "of-two") == drawn(weights[2], 2)[1]
+            assert await draw(sessions, "new") == drawn(weights[-1], 1)[0]
+            versions = [engine.model.checksum for engine in sessions.models.engines["m"]]
+            used = [*weights[: -SPARE - 1 : -1], weights[2], weights[0]]
+            assert versions == [Model.load(file).checksum for file in used]
+
+    asyncio.run(main())
+
+
+def test_weights_beyond_the_limit(weights, opened, tmp_path):
+    """Those that no session uses go first, then the oldest; the session is told which file has them."""
+    path = tmp_path / "m.tsm"
+    limits = Limits(weights=2 * Model.load(weights[0]).weight_bytes)
+
+    async def main():
+        replace(path, weights[0])
+        async with sessions_of(path, opened.open(), limits) as sessions:
+            for number, file in enumerate(weights[1:5], 1):
+                if number != 3:  # nobody uses the version with index 2
+                    await draw(sessions, f"s{number - 1}")
+                replace(path, file)
+                await sessions.reload()
+            assert [len(sessions.hot), "user/s0" in sessions.hot] == [2, False]
+            assert await draw(sessions, "s1") == drawn(weights[1], 2)[1]
+            assert await draw(sessions, "s3") == drawn(weights[3], 2)[1]
+            for _ in range(2):
+                with pytest.raises(Problem, match="--max-weights") as refused:
+                    await draw(sessions, "s0")
+                old = Model.load(weights[0]).checksum
+                assert f"version {old} of m.tsm" in refused.value.detail
+                assert (refused.value.status, refused.value.more["position"]) == (409, 1)
+            engines = sessions.models.engines["m"]
+            assert sum(engine.model.weight_bytes for engine in engines[1:]) == limits.weights
+
+    asyncio.run(main())
+
+
+def replace(path, file):
+    new = path.with_name("new")
+    new.write_bytes(file.read_bytes())
+    new.replace(path)
