@@ -10,6 +10,7 @@ from typing import Protocol
 from .logs import Log
 from .metrics import Metrics
 from .session.sessions import Sessions
+from .session.writes import stored
 from .streams.models import Models
 from .streams.steps import Step
 from .streams.text import Telling
@@ -54,6 +55,16 @@ class Service:
         self.running -= 1
         if self.draining and kind is CancelledError:  # the time for running requests has passed
             raise went_down()
+
+    async def unready(self) -> Problem | None:
+        """Why the server does not accept work, if it does not."""
+        if self.draining:
+            return Problem(503, "the server is shutting down", retry_after=1)
+        try:
+            await stored(self.sessions.commits.check())
+        except Problem as problem:
+            return problem
+        return None
 
     async def step(self, user: str, name: str, step: Step, telling: Telling | None = None) -> bytes:
         with self.work(), self.tracing.step(step):

@@ -129,6 +129,18 @@ def test_facts_and_health(client):
     assert refusal(lambda: client.health("other"))[0] == "NOT_FOUND"
 
 
+def test_a_store_that_refuses_everything(files, tmp_path):
+    options = ("--store", f"sqlite:{tmp_path}/states.db", "--grpc-port", 0)
+    with serving(files["lm"], *options) as server:
+        client = Client(grpc_port(server))
+        assert client.call("ServerReady").ready and client.health("") == 1
+        (tmp_path / "states.db").unlink()
+        while client.call("ServerReady").ready:
+            pass
+        assert not client.call("ModelReady", name="lm").ready
+        assert client.call("ServerLive").live and [client.health(n) for n in ("", "lm")] == [2, 2]
+
+
 def test_versions(files, model):
     """If no version is given, the newest is used; a session keeps its own version, and requests for another one
     are refused."""

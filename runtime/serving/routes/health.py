@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ..service import Route, Service
 from ..transport.http import Answer, Request
-from ..transport.problems import Problem
 
 
 async def live(service: Service, request: Request) -> Answer:
@@ -12,8 +11,8 @@ async def live(service: Service, request: Request) -> Answer:
 
 
 async def ready(service: Service, request: Request) -> Answer:
-    if service.draining:
-        raise Problem(503, "the server is shutting down", retry_after=1)
+    if (problem := await service.unready()) is not None:
+        raise problem
     return Answer({"status": "ready"})
 
 

@@ -20,7 +20,6 @@ from ..streams.engine import Engine
 from ..streams.steps import LONGEST_ID, Step, identified, parse
 from ..transport.fields import Fields, wrong
 from ..transport.http import Answer, Request
-from ..transport.problems import Problem
 
 MOST_DIMENSIONS = 3
 TYPES = {"tokens": "INT64", "values": "FP32", "dt": "FP32", "text": "BYTES"}
@@ -45,8 +44,8 @@ async def ready(
 ) -> Answer:
     if name:
         service.models.version(name, version)
-    if service.draining:
-        raise Problem(503, "the server is shutting down", retry_after=1)
+    if (problem := await service.unready()) is not None:
+        raise problem
     return Answer({"ready": True, **({"name": name} if name else {})})
 
 

@@ -33,12 +33,13 @@ class Calls:
         return self._new("ServerLiveResponse", live=True)
 
     async def ServerReady(self, service: Service, user: str, asked: Any) -> Any:
-        return self._new("ServerReadyResponse", ready=not service.draining)
+        return self._new("ServerReadyResponse", ready=await service.unready() is None)
 
     async def ModelReady(self, service: Service, user: str, asked: Any) -> Any:
         engines = service.models.engines.get(asked.name, [])
         known = any(asked.version in ("", engine.model.checksum) for engine in engines)
-        return self._new("ModelReadyResponse", ready=known and not service.draining)
+        ready = known and await service.unready() is None
+        return self._new("ModelReadyResponse", ready=ready)
 
     async def ServerMetadata(self, service: Service, user: str, asked: Any) -> Any:
         return self._new("ServerMetadataResponse", **kserve.server_facts())

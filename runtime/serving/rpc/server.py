@@ -170,14 +170,15 @@ class RpcServer:
             raise
         return name
 
-    def _status(self, name: str) -> int:
-        known = name in ("", SERVICE) or name in self.service.models.engines
-        return (NOT_SERVING if self.service.draining else SERVING) if known else UNKNOWN
+    async def _status(self, name: str) -> int:
+        if name not in ("", SERVICE) and name not in self.service.models.engines:
+            return UNKNOWN
+        return SERVING if await self.service.unready() is None else NOT_SERVING
 
     async def _check(self, data: bytes, context: Any) -> Any:
         self._note(context.peer())
         name = await self._asked(data, context)
-        if (status := self._status(name)) == UNKNOWN:
+        if (status := await self._status(name)) == UNKNOWN:
             await context.abort(self.grpc.StatusCode.NOT_FOUND, f"no service {name:.80}")
         return self.messages.of("grpc.health.v1", "HealthCheckResponse")(status=status)
 
@@ -189,7 +190,7 @@ class RpcServer:
         self.watches, told = self.watches + 1, 0
         try:
             while True:
-                if (status := self._status(name)) != told:
+                if (status := await self._status(name)) != told:
                     told = status
                     yield self.messages.of("grpc.health.v1", "HealthCheckResponse")(status=status)
                 await asyncio.sleep(LOOK)
