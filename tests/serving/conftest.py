@@ -41,7 +41,7 @@ def store(opened):
 @pytest.fixture(scope="session")
 def files(tmp_path_factory):
     """Models: `lm` and `other` (the same with new weights) read characters; `words` reads words; `ids` has no
-    dictionary; `tagger` reads numbers and has class names."""
+    dictionary; `tagger` reads numbers and has class names; `moods` reads characters and has two classes."""
     folder = tmp_path_factory.mktemp("served")
     torch.manual_seed(22)
     vocab = Vocab(SYMBOLS, [1] * len(SYMBOLS))
@@ -57,6 +57,7 @@ def files(tmp_path_factory):
             {"input_size": 5, "num_classes": 3},
             {"assets": {"labels.txt": dump_labels(["up", "to go", "down"])}},
         ),
+        "moods": ("lstm_classifier", {"vocab_size": len(SYMBOLS), "num_classes": 2}, text),
         "words": (
             "plstm_lm",
             {"vocab_size": 9, "decoder_embed_dim": 8},

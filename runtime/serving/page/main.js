@@ -5,9 +5,10 @@ import { drawDecay } from "./decay.js";
 import { Forks } from "./forks.js";
 import { Gauges } from "./gauges.js";
 import { LayerView } from "./memory.js";
+import { drawOutputs } from "./outputs.js";
 import { Replicas } from "./replicas.js";
 import { Stream } from "./stream.js";
-import { drawNext, Tokens } from "./tokens.js";
+import { Tokens } from "./tokens.js";
 import { describe } from "./units.js";
 
 const by = (id) => document.getElementById(id);
@@ -15,12 +16,17 @@ const [text, position, models] = [by("text"), by("position"), by("model")];
 const state = { stream: null, views: [], laws: [], chosen: null, shown: "age", busy: false, goal: null };
 
 const tokens = new Tokens(by("tokens"), by("mean"), (count) => travel(count));
-const replicas = new Replicas(() => (state.stream?.pieces.length ? state.stream.path : ""));
+const replicas = new Replicas(() => (state.stream?.stored ? state.stream.path : ""));
 const forks = new Forks((more) => type(more), fail, replicas);
 
 function fail(error) {
   by("problem").textContent = error?.message ?? "";
-  if (error?.status === 401) by("access").hidden = false;
+  if (error?.status !== 401) return;
+  by("access").hidden = false;
+  by("problem").textContent = by("token").value
+    ? "The server does not accept this token."
+    : "The server needs a token, one of its --token-file. Enter it above.";
+  by("token").focus();
 }
 
 // ---- the stream follows the text, one piece at a time
@@ -48,16 +54,15 @@ async function step() {
   if (state.goal !== null) {
     const goal = state.goal;
     state.goal = null;
-    await stream.go(goal);
-    if (state.goal === null) text.value = stream.text;
+    stream.at = goal;
+    text.value = stream.text;
     draw();
     return true;
   }
   const wanted = text.value;
   const shared = stream.shared(wanted);
   if (shared < stream.at) {
-    await stream.go(shared);
-    stream.pieces.length = shared;
+    stream.at = stream.pieces.length = shared;
     draw();
     return true;
   }
@@ -78,7 +83,7 @@ function travel(count) {
 function draw() {
   const { stream } = state;
   tokens.draw(stream);
-  drawNext(by("next"), stream.last?.top, type);
+  drawOutputs(by("next"), stream.last?.outputs ?? [], stream.model.family === "lm" && type);
   position.max = stream.pieces.length;
   position.value = stream.at;
   const steps = stream.last?.memory.position ?? 0;
@@ -122,12 +127,18 @@ function redraw() {
 // ---- the model
 
 async function open(model) {
+  const stream = new Stream(model);
+  state.opening = stream;
+  text.disabled = true; // what is typed now would be lost
+  const [{ layers }] = await Promise.all([get(`/v1/models/${model.id}/timescales`), stream.begin()]);
+  if (state.opening !== stream) return; // another one was chosen meanwhile
   state.stream?.close();
-  state.stream = new Stream(model);
+  state.stream = stream;
   state.chosen = null;
+  fit(model);
+  text.value = stream.text;
+  text.select(); // what is typed first replaces the example
   by("layers").replaceChildren();
-  state.views = [];
-  const { layers } = await get(`/v1/models/${model.id}/timescales`);
   state.views = layers.map((law, i) => new LayerView(by("layers"), i, law, choose));
   const power = layers.some((law) => law.law === "power");
   state.shown = power ? "age" : "value";
@@ -135,20 +146,36 @@ async function open(model) {
     radio.checked = radio.value === state.shown;
     radio.disabled = !power && radio.value === "age";
   }
-  by("memory-hint").textContent = power
-    ? "Age: steps since the last reset. Solid: what is left at the present age; dashed: just after a reset."
-    : "";
-  text.disabled = model.takes !== "tokens" || model.family !== "lm";
-  by("text-hint").textContent = hint(model);
+  by("memory-hint").hidden = !power;
   drawScale();
   draw();
+  const [view] = state.views;
+  if (view.order) choose(view, view.order[0]);
+}
+
+/** Show the parts that fit what the model reads and answers. */
+function fit(model) {
+  const parts = { tokens: model.takes === "tokens", values: model.takes === "values", lm: model.family === "lm" };
+  for (const part of document.querySelectorAll("[data-for]")) part.hidden = !parts[part.dataset.for];
+  for (const name of ["header label", "main", "footer"]) document.querySelector(name).hidden = false;
+  text.disabled = !parts.tokens;
+  by("text-hint").textContent = hint(model);
+  by("tokens-name").textContent = parts.lm ? "Surprisal" : "Read so far";
+  by("next-title").textContent = parts.lm ? "Next token" : model.targets ? "Outputs" : "Classes";
+  const row = `[${model.inputs > 20 ? "0, 0, ..." : Array(model.inputs).fill(0).join(", ")}]`;
+  by("request").textContent = `curl ${location.origin}/v1/sessions/mine/feed -d `
+    + `'{"model": "${model.id}", "values": [${row}, ${row}], "logits": "last"}'`;
 }
 
 function hint(model) {
-  if (text.disabled) return `${model.id} is not a language model; this page only shows language models.`;
-  if (!model.text) return `${model.id} has no dictionary: type numbers from 0 to ${model.inputs - 1}, each with a space after it.`;
-  if (!model.tokenizer.startsWith("char")) return "A word is read when a space follows it.";
-  return `Type: each character is read at once. The dictionary has ${model.inputs} symbols.`;
+  const { id, inputs } = model;
+  if (model.takes === "values") {
+    const numbers = inputs === 1 ? "one number per step: here a wave" : `${inputs} numbers per step: here a wave in each`;
+    return `${id} reads ${numbers}, then zeros. Send your own in a request, with a list for each step:`;
+  }
+  if (!model.text) return `${id} has no dictionary: type numbers from 0 to ${inputs - 1}, each with a space after it.`;
+  if (!model.tokenizer.startsWith("char")) return "Type to replace this text. A word is read when a space follows it.";
+  return `Type to replace this text: each character is read at once. The dictionary has ${inputs} symbols.`;
 }
 
 async function start() {
@@ -158,10 +185,7 @@ async function start() {
     by("access").hidden = true;
     await replicas.load();
     models.replaceChildren(...data.map((model) => new Option(model.id)));
-    models.onchange = () => {
-      text.value = "";
-      open(data[models.selectedIndex]).catch(fail);
-    };
+    models.onchange = () => open(data[models.selectedIndex]).catch(fail);
     await open(data[0]);
     text.focus();
     new Gauges(by("gauges"), by("server")).start();
@@ -171,6 +195,11 @@ async function start() {
 }
 
 text.addEventListener("input", follow);
+by("clear").addEventListener("click", () => {
+  text.value = "";
+  text.focus();
+  follow();
+});
 position.addEventListener("input", () => travel(position.valueAsNumber));
 for (const radio of document.getElementsByName("shown")) {
   radio.addEventListener("change", () => {

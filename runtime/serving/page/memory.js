@@ -2,7 +2,7 @@
 import { named, ramp, sharp, still } from "./colors.js";
 import { contentOf, slowestFirst, wasReset } from "./units.js";
 
-const COLUMN = 4; // pixels
+const COLUMN = { least: 4, most: 8 }; // pixels
 const NOW = 26; // pixels of the present
 const GAP = 6;
 const TALLEST = 384;
@@ -79,12 +79,13 @@ export class LayerView {
     this.canvas.style.height = `${height}px`;
     const context = sharp(this.canvas, width, height);
     if (!this.columns.length) return;
-    const room = Math.floor((width - NOW - GAP) / COLUMN);
-    const past = this.columns.slice(-room - 1, -1);
+    const room = width - NOW - GAP;
+    const column = Math.min(COLUMN.most, Math.max(COLUMN.least, Math.floor(room / this.columns.length)));
+    const past = this.columns.slice(-Math.floor(room / column) - 1, -1);
     const image = this.image([...past, this.columns.at(-1)]);
     context.imageSmoothingEnabled = false;
-    const start = width - NOW - GAP - past.length * COLUMN;
-    if (past.length) context.drawImage(image, 0, 0, past.length, image.height, start, 0, past.length * COLUMN, height);
+    const start = room - past.length * column;
+    if (past.length) context.drawImage(image, 0, 0, past.length, image.height, start, 0, past.length * column, height);
     context.drawImage(image, past.length, 0, 1, image.height, width - NOW, 0, NOW, height);
     this.flash(context, width, height);
     if (this.unit !== null) {

@@ -1,18 +1,8 @@
-/** The tokens read so far, with their surprisal as colour and number, and the likeliest next tokens as bars. */
+/** The tokens read so far, with their surprisal as colour and number; other inputs have none. */
+
+import { element, shown, spoken } from "./names.js";
 
 const HOT = 8; // surprisal in bits that gets the full colour
-const NAMES = { " ": "·", "\n": "↵", "\t": "→", "": "□" };
-const SPOKEN = { " ": "space", "\n": "new line", "\t": "tab", "": "part of a character" };
-
-const shown = (text) => NAMES[text] ?? text;
-const spoken = (text) => SPOKEN[text] ?? text;
-
-function element(name, text) {
-  const found = document.createElement(name);
-  found.textContent = text;
-  return found;
-}
-
 export class Tokens {
   /** `travel(count)`: called when a token is selected, to go to the end of its piece. */
   constructor(box, mean, travel) {
@@ -48,7 +38,7 @@ export class Tokens {
       current.tabIndex = 0;
       if (at === pieces.length) this.box.scrollTop = this.box.scrollHeight;
     }
-    const bits = stream.read.flatMap((piece) => piece.tokens.map((token) => token.bits));
+    const bits = stream.read.flatMap((piece) => piece.tokens.map((token) => token.bits ?? 0));
     const sum = bits.reduce((a, b) => a + b, 0);
     this.mean.textContent = bits.length ? (sum / bits.length).toFixed(2) : "–";
   }
@@ -57,7 +47,9 @@ export class Tokens {
     const button = document.createElement("button");
     button.className = "token";
     button.dataset.piece = piece;
-    button.append(element("b", shown(text)), element("i", bits.toFixed(bits < 9.95 ? 1 : 0)));
+    button.append(element("b", shown(text)));
+    if (bits === undefined) return button;
+    button.append(element("i", bits.toFixed(bits < 9.95 ? 1 : 0)));
     button.setAttribute("aria-label", `${spoken(text)}, ${bits.toFixed(1)} bits`);
     button.style.setProperty("--share", Math.min(bits / HOT, 1).toFixed(3));
     return button;
@@ -74,21 +66,4 @@ export class Tokens {
     all[to].tabIndex = 0;
     all[to].focus();
   }
-}
-
-/** `choose(text)` is called when a bar is clicked. */
-export function drawNext(list, top, choose) {
-  const items = (top ?? []).map(({ token, text, log_prob: logProb }) => {
-    const button = document.createElement("button");
-    const name = text ?? String(token);
-    const share = Math.exp(logProb);
-    button.append(element("b", shown(name)), element("span", ""), element("i", `${(100 * share).toFixed(1)}%`));
-    button.style.setProperty("--share", share.toFixed(4));
-    button.setAttribute("aria-label", `${spoken(name)}, ${(100 * share).toFixed(1)} percent; read it`);
-    button.addEventListener("click", () => choose(name));
-    const item = document.createElement("li");
-    item.append(button);
-    return item;
-  });
-  list.replaceChildren(...items);
 }

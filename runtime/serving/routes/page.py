@@ -10,6 +10,7 @@ from pathlib import Path
 from ... import TsmError
 from ...timescales import timescales
 from ..service import Route, Service
+from ..streams.example import example as example_of
 from ..streams.steps import bounded
 from ..transport.fields import Fields, integers
 from ..transport.http import Answer, Headers, Request
@@ -62,6 +63,15 @@ async def model_timescales(service: Service, request: Request, name: str) -> Ans
     return Answer({"layers": await asyncio.to_thread(timescales, model)})
 
 
+async def example(service: Service, request: Request, name: str) -> Answer:
+    """What the page shows before anything is typed."""
+    engine = service.models.newest(name)
+    if engine.example is None:
+        with service.work():
+            engine.example = await asyncio.to_thread(example_of, engine.model, service.limits)
+    return Answer(engine.example)
+
+
 async def peers(service: Service, request: Request) -> Answer:
     """Servers with the same store, to which the page can move a session."""
     return Answer({"peers": [*service.peers]})
@@ -87,5 +97,6 @@ ROUTES: list[Route] = [
     ("GET", "/page/([^/]+)", "page", file),
     ("GET", "/v1/peers", "peers", peers),
     ("GET", "/v1/models/([^/]+)/timescales", "timescales", model_timescales),
+    ("GET", "/v1/models/([^/]+)/example", "example", example),
     ("POST", "/v1/models/([^/]+)/decode", "decode", decode),
 ]

@@ -10,11 +10,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ... import Model, PoolEvent, StreamPool, TsmError
+from ... import Model, PoolEvent, Stream, StreamPool, TsmError
 from ...async_pool import AsyncPool
 from ..transport.limits import Limits
 from ..transport.problems import Problem, of_core
@@ -46,6 +47,7 @@ class Engine:
     def __init__(self, name: str, model: Model, limits: Limits) -> None:
         self.name, self.model, self.limits = name, model, limits
         self.streams = StreamPool(model, max_queue=limits.queue, max_streams=limits.hot)
+        self.example: bytes | None = None  # for the page, once it has been computed
 
     @cached_property
     def pool(self) -> AsyncPool:
@@ -98,15 +100,9 @@ class Engine:
         try:
             with self.model.create_stream() as stream:
                 stream.load_state(blob)
-                states = stream.state()
-                position, time = stream.position, stream.time
+                return memory_of(stream)
         except TsmError as error:
             raise of_core(error) from error
-        layers = [
-            {"cell": layer.cell, **{name: states[name][i].tolist() for name in layer.states}}
-            for i, layer in enumerate(self.model.layers)
-        ]
-        return {"position": position, "time": time, "layers": layers}
 
     async def run(
         self, key: str, step: Step, start: int, user: str, seconds: float, emit: Emit | None = None
@@ -180,3 +176,18 @@ class Engine:
     async def close(self, drain: bool) -> None:
         """Close the pool; with `drain`, after the running requests have finished."""
         await self.pool.close(drain=drain)
+
+
+def memory_of(stream: Stream, digits: int | None = None) -> dict[str, Any]:
+    """The states of all layers as lists, rounded to these digits after the point."""
+    states = stream.state()
+    layers = [
+        {"cell": layer.cell, **{name: _list(states[name][i], digits) for name in layer.states}}
+        for i, layer in enumerate(stream.model.layers)
+    ]
+    return {"position": stream.position, "time": stream.time, "layers": layers}
+
+
+def _list(values: NDArray[Any], digits: int | None) -> list[float]:
+    rounded = values if digits is None else values.astype(np.float64).round(digits)
+    return cast(list[float], rounded.tolist())

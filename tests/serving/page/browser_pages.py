@@ -21,6 +21,7 @@ EXPECTED = ("400 (Bad", "503 (Service", "net::ERR_CONNECTION_REFUSED", "net::ERR
 EXPECTED_OF = {
     "a_peer_that_fails": ("429 (Too",),
     "answers_that_are_lost": ("404 (Not", "409 (Conf"),
+    "a_token_comes_first": ("401 (Unauth",),
 }
 """The same in single scenarios."""
 N = 240
@@ -33,11 +34,91 @@ def scenario(function: Callable[[Page], None]) -> Callable[[Page], None]:
 
 
 def typed(page: Page, text: str = TEXT, tokens: int = 0) -> None:
-    """Types with the keyboard only; the field has the focus."""
+    """Types with the keyboard only; the field has the focus, and its example is selected."""
     expect(page.locator("#text")).to_be_focused()
     page.keyboard.type(text)
     expect(page.locator(".token")).to_have_count(tokens or len(text))
     expect(page.locator("#where")).to_have_text(str(tokens or len(text)))
+
+
+def ink(canvas: Locator) -> int:
+    """The number of different colours."""
+    script = """one => new Set(new Uint32Array(one.getContext("2d").getImageData(
+        0, 0, one.width, one.height).data.buffer)).size"""
+    return int(canvas.evaluate(script))
+
+
+def sessions(page: Page) -> list[str]:
+    answer = page.request.get(f"{page.url}v1/sessions").json()
+    return [one["id"] for one in answer["sessions"]]
+
+
+@scenario
+def an_example_is_there(page: Page) -> None:
+    """Before anything is typed, with its surprisal, memory and a unit's decay, and without a session; one click
+    clears it."""
+    read = page.locator("#text").input_value()
+    assert len(read) > 20 and read == page.evaluate("getSelection().toString()")
+    expect(page.locator(".token")).to_have_count(len(read))
+    expect(page.locator("#where")).to_have_text(str(len(read)))
+    expect(page.locator("#next li")).to_have_count(10)
+    assert float(page.locator("#mean").inner_text()) > 0
+    for canvas in (*page.locator(".layer canvas").all(), page.locator("#decay")):
+        assert ink(canvas) > 8
+    page.locator("#position").focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#text")).to_have_value(read[0])
+    page.get_by_role("button", name="Clear").click()
+    expect(page.locator("#text")).to_be_focused()
+    expect(page.locator(".token")).to_have_count(0)
+    left_over(page, page.url.rstrip("/"))  # of the scenario before
+    assert sessions(page) == []
+
+
+@scenario
+def an_example_goes_on(page: Page) -> None:
+    """From its end or from within, as if it had been typed."""
+    read = page.locator("#text").input_value()
+    fork = page.get_by_role("article").first
+    page.get_by_label("Tokens", exact=True).fill(str(N))
+    page.get_by_label("Tokens per second").fill("100000")
+    fork.get_by_role("button", name="Continue").click()
+    assert finished(page, fork) == undisturbed(page, "lm", read)
+    page.locator(".token").nth(4).click()
+    page.locator("#text").press("End")
+    page.keyboard.type("as")
+    expect(page.locator(".token")).to_have_count(7)
+    bits = page.locator(".token i").all_text_contents()
+    page.get_by_role("button", name="Clear").click()
+    typed(page, f"{read[:5]}as")
+    assert page.locator(".token i").all_text_contents() == bits
+
+
+@scenario
+def a_token_comes_first(page: Page) -> None:
+    """Where the server needs one, the page says so, and begins with the example once it has the token."""
+
+    def guarded(route: Route) -> None:
+        if route.request.headers.get("authorization") == "Bearer right":
+            route.continue_()
+        else:
+            route.fulfill(status=401, json={"detail": "no valid token"})
+
+    page.route("**/v1/**", guarded)
+    page.reload()
+    expect(page.locator("#problem")).to_contain_text("needs a token")
+    expect(page.locator("main")).to_be_hidden()
+    for token, said in (("wrong", "does not accept this token"), ("right", "")):
+        expect(page.locator("#token")).to_be_focused()
+        page.keyboard.press("Control+a")
+        page.keyboard.type(token)
+        page.keyboard.press("Enter")
+        expect(page.locator("#problem")).to_contain_text(said)
+    expect(page.locator("#text")).to_be_focused()
+    expect(page.locator(".token")).to_have_count(len(page.locator("#text").input_value()))
+    expect(page.locator("#token")).to_be_hidden()
+    page.unroute("**/v1/**")
 
 
 @scenario
@@ -160,6 +241,7 @@ def move_during_generation(page: Page) -> None:
     server computed which part."""
     for model, text in (("lm", TEXT), ("words", "c a f e ")):
         page.get_by_label("Model").select_option(model)
+        expect(page.locator("#text")).to_be_enabled()
         page.locator("#text").focus()
         typed(page, text, tokens=len(text) // (2 if model == "words" else 1))
         home, peer, _ = [
@@ -282,7 +364,23 @@ def other_models(page: Page) -> None:
     page.keyboard.type("3 14 7 ")
     expect(page.locator(".token b")).to_have_text(["3", "14", "7"])
     page.get_by_label("Model").select_option("tagger")
-    expect(page.locator("#text")).to_be_disabled()
+    expect(page.locator("#text")).to_be_hidden()
+    expect(page.locator("#request")).to_contain_text('"values": [[0, 0, 0, 0, 0], ')
+    expect(page.locator(".token")).to_have_count(64)
+    expect(page.locator("#next b")).to_have_count(3)
+    expect(page.get_by_role("button", name="Continue both")).to_be_hidden()
+    assert ink(page.locator(".layer canvas").first) > 8
+    shares = page.locator("#next").inner_text()
+    page.locator(".token").nth(3).click()
+    expect(page.locator("#where")).to_have_text("4")
+    assert page.locator("#next").inner_text() != shares
+    page.get_by_label("Model").select_option("moods")
+    expect(page.locator("#text")).to_be_enabled()
+    page.locator("#text").focus()
+    page.keyboard.type("good")
+    expect(page.locator(".token b")).to_have_text([*"good"])
+    expect(page.locator("#next b")).to_have_count(2)
+    expect(page.locator("#where")).to_have_text("4")
 
 
 def run(page: Page, address: str, function: Callable[[Page], None]) -> str | None:

@@ -55,7 +55,7 @@ def has_ipv6() -> bool:
 def results(files, tmp_path_factory):
     if reason := why_not():
         pytest.skip(reason)
-    models = [files[name] for name in ("lm", "words", "ids", "tagger")]
+    models = [files[name] for name in ("lm", "words", "ids", "tagger", "moods")]
     options = (*models, "--store", f"sqlite:{tmp_path_factory.mktemp('store')}/states.db")
     ports = [free_port() for _ in range(3)]
     home, peer, down = (f"http://127.0.0.1:{port}" for port in ports)
@@ -78,4 +78,4 @@ def test_page(results, name):
 
 
 def test_sessions_are_removed_when_the_page_is_left(results):
-    assert len(NAMES) == 11 and results["sessions"] == []
+    assert len(NAMES) == 14 and results["sessions"] == []
