@@ -66,9 +66,10 @@ async def model_timescales(service: Service, request: Request, name: str) -> Ans
 async def example(service: Service, request: Request, name: str) -> Answer:
     """What the page shows before anything is typed."""
     engine = service.models.newest(name)
-    if engine.example is None:
-        with service.work():
-            engine.example = await asyncio.to_thread(example_of, engine.model, service.limits)
+    with service.work():
+        async with engine.example_lock:
+            if engine.example is None:
+                engine.example = await asyncio.to_thread(example_of, engine.model, service.limits)
     return Answer(engine.example)
 
 

@@ -47,7 +47,8 @@ class Engine:
     def __init__(self, name: str, model: Model, limits: Limits) -> None:
         self.name, self.model, self.limits = name, model, limits
         self.streams = StreamPool(model, max_queue=limits.queue, max_streams=limits.hot)
-        self.example: bytes | None = None  # for the page, once it has been computed
+        self.example: bytes | None = None  # for the page, computed by the first request
+        self.example_lock = asyncio.Lock()
 
     @cached_property
     def pool(self) -> AsyncPool:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import string
+import time
+from contextlib import nullcontext
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,8 +20,10 @@ from tsm.plugin import build_model
 from tsm.plugin.data.tokenizers import TOKENIZERS
 from tsm.plugin.data.vocab import Vocab
 from tsm.runtime import Model
+from tsm.runtime.serving.routes import page
 from tsm.runtime.serving.streams.engine import memory_of
 from tsm.runtime.serving.streams.example import DIGITS, STEPS, TEXT, example
+from tsm.runtime.serving.streams.models import Models, Source
 from tsm.runtime.serving.transport.access import new_token
 from tsm.runtime.serving.transport.limits import Limits
 
@@ -108,6 +114,24 @@ def test_it_is_computed_once_and_not_stored(server, name):
     server.post(f"{path}-typed/feed", text=TEXT)
     further = [server.post(f"{one}/score", text=" a") for one in (path, f"{path}-typed")]
     assert further[0] == further[1]
+
+
+def test_requests_at_once_compute_it_once(files, monkeypatch):
+    calls = []
+
+    def slow(model, limits):
+        calls.append(model)
+        time.sleep(0.05)
+        return example(model, limits)
+
+    async def together():
+        models = Models([Source("lm", str(files["lm"]))], Limits(), "float32", 1)
+        service = SimpleNamespace(models=models, limits=Limits(), work=nullcontext)
+        return await asyncio.gather(*(page.example(service, None, "lm") for _ in range(5)))
+
+    monkeypatch.setattr(page, "example_of", slow)
+    bodies = {answer.body for answer in asyncio.run(together())}
+    assert len(bodies) == len(calls) == 1
 
 
 def test_it_needs_the_token(files, tmp_path):
