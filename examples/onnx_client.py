@@ -21,8 +21,8 @@ class Stream:
     def __init__(self, path):
         self.session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
         facts = self.session.get_modelmeta().custom_metadata_map
-        if "vocabulary" not in facts:
-            sys.exit(f"{path} reads numbers; accepted: a model that reads text")
+        if "vocabulary" not in facts or "targets" in facts:
+            sys.exit(f"{path} reads or gives numbers; accepted: from text to logits")
         self.ids = {symbol: i for i, symbol in enumerate(json.loads(facts["vocabulary"]))}
         self.tokenizer = json.loads(facts["tokenizer"])
         self.classifies, classes = facts["family"] == "classifier", int(facts["output_size"])

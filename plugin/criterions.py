@@ -11,14 +11,18 @@ processes add up to those of the whole batch, so the mean does not depend on how
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from .data.labels import LABELS, TARGETS, dump_labels, numbered
 from .registry import Registry
 from .tasks.base import Batch
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+
+    from .models.sequence_model import SequenceModel
 
 
 class Criterion:
@@ -27,6 +31,8 @@ class Criterion:
     name: ClassVar[str] = ""
     unit: ClassVar[float] = 1.0  # a logged loss is mean / unit
     in_float32: ClassVar[bool] = True  # whether `losses` gets the logits in float32
+    # Whether outputs are logits of classes; else they are numbers. None: if the task names classes.
+    classes: ClassVar[bool | None] = None
 
     def __call__(self, logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         losses = self.losses(logits.float() if self.in_float32 else logits, batch.target)
@@ -63,6 +69,7 @@ class CrossEntropy(Criterion):
 
     unit = math.log(2)
     in_float32 = False  # a kernel converts them
+    classes = True
 
     def losses(self, logits: Tensor, target: Tensor) -> Tensor:
         _same_shape(logits.shape[:-1], target, "classes")
@@ -75,6 +82,8 @@ class CrossEntropy(Criterion):
 @register_criterion("mse")
 class MeanSquaredError(Criterion):
     """Mean over the C outputs of the squared error."""
+
+    classes = False
 
     def losses(self, logits: Tensor, target: Tensor) -> Tensor:
         _same_shape(logits.shape, target, "numbers")
@@ -95,3 +104,16 @@ def _same_shape(wanted: torch.Size, target: Tensor, what: str) -> None:
             f"target has shape {tuple(target.shape)}; accepted for this model: {what} "
             f"{tuple(wanted)}"
         )
+
+
+def with_output_names(
+    files: Mapping[str, bytes], criterion: Criterion | type[Criterion], model: SequenceModel
+) -> dict[str, bytes]:
+    """A checkpoint's files, in which targets.txt says that outputs are numbers, whoever reads them. If the task
+    does not name these, they are called as in its labels.txt, or y0, y1, ..."""
+    named = dict(files)
+    classes = LABELS in files if criterion.classes is None else criterion.classes
+    if not classes and model.name != "lm":
+        names = named.pop(LABELS, None) or dump_labels(numbered(model.decoder.out_features))
+        named.setdefault(TARGETS, names)
+    return named

@@ -13,8 +13,9 @@ from typing import Any
 
 import torch
 
+from .criterions import CRITERIONS, with_output_names
 from .data import Tokenizer, Vocab
-from .data.labels import COLUMNS, LABELS, TARGETS, load_labels, numbered
+from .data.labels import COLUMNS, LABELS, TARGETS, load_labels
 from .data.ranges import RANGES, Ranges
 from .data.reading import READING, Reading
 from .data.roles import ROLES, load_roles
@@ -50,9 +51,7 @@ class Trained:
     @cached_property
     def targets(self) -> list[str] | None:
         """The names of its outputs if they are numbers, not classes."""
-        if TARGETS in self.assets or self.config.get("criterion") != "mse":
-            return self._names(TARGETS)
-        return numbered(self.model.decoder.out_features)
+        return self._names(TARGETS)
 
     @cached_property
     def columns(self) -> list[str] | None:
@@ -111,6 +110,8 @@ def open_trained(path: str | Path, device: torch.device | str = "cpu") -> Traine
     if model.name == "classifier" and model.embed is not None and type(length) is int:
         fixed = getattr(model.settings, "read_at", "last") == "end"
         assets.setdefault(READING, Reading(length, fixed).dump())
+    if (criterion := config.get("criterion")) in CRITERIONS:  # for files of earlier versions
+        assets = with_output_names(assets, CRITERIONS.get(criterion), model)
     return Trained(Path(path), model, config, assets)
 
 

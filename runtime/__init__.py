@@ -29,7 +29,8 @@ Traceback (most recent call last):
 tsm.runtime.TsmError: ...
 
 Models whose file contains a dictionary also read and write text: model.encode(text), model.decode(tokens). The
-names of a model's classes are in model.labels, those of its inputs in model.columns.
+names of a model's classes are in model.labels, those of its inputs in model.columns. If its outputs are numbers
+instead of logits, their names are in model.targets, which is None for any other model.
 Streams and models can be closed, with a `with` block or by close(). Both can be pickled, and a copy of a stream
 is a fork.
 
@@ -69,6 +70,7 @@ __all__ = [
 ]
 
 Model.labels = property(_names.labels)  # type: ignore[method-assign, assignment]
+Model.targets = property(_names.targets)  # type: ignore[method-assign, assignment]
 Model.columns = property(_names.columns)  # type: ignore[method-assign, assignment]
 
 

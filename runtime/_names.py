@@ -1,5 +1,5 @@
-"""Model.labels and Model.columns: names from text.labels and text.columns in a model's file
-(export/FORMAT.md)."""
+"""Model.labels, Model.targets and Model.columns: names from text.labels, text.targets and text.columns in a
+model's file (export/FORMAT.md)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ SHORT = {"\\": "\\", "s": " ", "n": "\n", "t": "\t", "r": "\r"}
 def labels(model: Model) -> tuple[str, ...] | None:
     """The names of the classes, from output 0 on; None if the file has none."""
     return _names(model, "text.labels", model.output_size)
+
+
+def targets(model: Model) -> tuple[str, ...] | None:
+    """The names of the outputs if they are numbers; None if they are logits of classes or tokens."""
+    return _names(model, "text.targets", model.output_size)
 
 
 def columns(model: Model) -> tuple[str, ...] | None:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from ...plugin.data.labels import TARGETS
 from .runner import Runner
 
 if TYPE_CHECKING:
@@ -58,8 +59,7 @@ class Source:
     @property
     def classes(self) -> bool:
         """Whether the outputs are logits of classes rather than numbers."""
-        known = self.config.get("criterion", "cross_entropy") == "cross_entropy"
-        return known and self.model.decoder.out_features > 1
+        return TARGETS not in self.assets and self.model.decoder.out_features > 1
 
 
 @dataclass(frozen=True)

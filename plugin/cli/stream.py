@@ -177,9 +177,8 @@ class Session:
 
         self.args, self.model, self.stream = args, model, stream
         self.vocab, self.tokenizer = text_side(model, args.model)
-        self.labels = names_of(model, args.model, "text.labels")
-        self.targets = names_of(model, args.model, "text.targets")
-        self.ranges, self.columns = value_side(model, args.model)
+        self.labels, self.targets = model.labels, model.targets
+        self.ranges, self.columns = ranges_of(model, args.model), model.columns or ()
         self.sampling = sampling_of(args, model)
         self.unknown = Unknown()
         self.seconds = self.nats = 0.0
@@ -312,23 +311,13 @@ class Session:
             print(f"tsm-stream: {self.unknown}", file=sys.stderr)
 
 
-def names_of(model: Model, path: str, asset: str) -> list[str] | None:
-    """Names of the outputs, if the file has them: text.labels for classes, text.targets for numbers."""
-    from ..data.labels import load_labels
-
-    names = model.asset(asset)
-    return load_labels(names, f"{path}: {asset}", model.output_size) if names else None
-
-
-def value_side(model: Model, path: str) -> tuple[Ranges | None, list[str]]:
-    """The ranges and the names of the inputs in the training data, if the file has them."""
-    from ..data.labels import load_labels
+def ranges_of(model: Model, path: str) -> Ranges | None:
+    """The ranges of the inputs in the training data, if the file has them."""
     from ..data.ranges import Ranges
 
-    ranges, columns = model.asset("text.ranges"), model.asset("text.columns")
+    ranges = model.asset("text.ranges")
     count = 0 if model.takes_tokens else model.input_size
-    found = Ranges.parse(ranges, f"{path}: text.ranges", count) if ranges else None
-    return found, load_labels(columns, f"{path}: text.columns", count) if columns else []
+    return Ranges.parse(ranges, f"{path}: text.ranges", count) if ranges else None
 
 
 def text_side(model: Model, path: str) -> tuple[Vocab | None, Tokenizer | None]:

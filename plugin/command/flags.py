@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from ..common.checks import integers_from
@@ -68,7 +69,7 @@ def strictly(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.N
     return found
 
 
-def load_plugins(user_dir: str | None) -> None:
+def load_plugins(user_dir: str | Path | None) -> None:
     """Registers the plug-ins of installed packages and --user-dir."""
     load_entry_points()
     if user_dir:

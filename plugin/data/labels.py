@@ -1,7 +1,8 @@
 """labels.txt: the names of a model's outputs, one per line, starting at output 0, escaped as in dict.txt.
 
 A data folder stores them in meta.json, a checkpoint contains this file, and a .tsm file has the tensor
-text.labels. If the outputs are numbers instead of classes, their names are in targets.txt and text.targets.
+text.labels. If the outputs are numbers instead of classes, their names are in targets.txt and text.targets,
+which say so to whoever reads the model: without them, outputs are logits.
 columns.txt and text.columns name the values of a step, if the data was a table.
 """
 

@@ -10,7 +10,12 @@ ZIP = b"PK\x03\x04"  # PyTorch's files
 
 
 def load(
-    path: str | Path, device: str = "cpu", *, dtype: str = "float32", threads: int = 1
+    path: str | Path,
+    device: str = "cpu",
+    *,
+    dtype: str = "float32",
+    threads: int = 1,
+    user_dir: str | Path | None = None,
 ) -> LoadedModel:
     """A trained model from a checkpoint of tsm-train (needs torch) or a .tsm file (needs only numpy).
 
@@ -19,7 +24,8 @@ def load(
     >>> model.score("the old sailor slept").perplexity
     >>> model.predict(["good", "bad"]).labels                 # classifiers: names of classes
 
-    device: "cpu", "cuda". dtype, threads: only for .tsm files, as in `tsm.runtime.Model.load`.
+    device: "cpu", "cuda". dtype, threads: only for .tsm files, as in `tsm.runtime.Model.load`. user_dir: the
+    --user-dir that a checkpoint was trained with, whose Python files are imported; a .tsm file needs none.
     """
     place = Path(path)
     if place.is_dir():
@@ -29,9 +35,11 @@ def load(
             raise ValueError(
                 f"dtype = {dtype!r}, threads = {threads}: {place} is a checkpoint; accepted: with .tsm files"
             )
+        from ..command.flags import load_plugins
         from ..common.device import choose_device
         from .checkpoint import CheckpointModel
 
+        load_plugins(user_dir)
         return CheckpointModel(place, str(choose_device(str(device))))
     from .tsm_file import TsmFileModel
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from ..data import Tokenizer, Vocab
-from ..data.labels import load_labels
 from ..data.ranges import Ranges
 from ..data.reading import Reading
 from ..data.roles import load_roles
@@ -29,18 +28,14 @@ class TsmFileModel(LoadedModel):
         self.path, self.model = path, Model.load(path, device=device, dtype=dtype, threads=threads)
         self.family = self.model.family
         self.takes_dt, self.output_size = self.model.takes_dt, self.model.output_size
-        self.labels = self._names("text.labels", self.output_size)
-        self.targets = self._names("text.targets", self.output_size)
-        self.columns = self._names("text.columns", self.input_size or 0)
+        self.labels = _listed(self.model.labels)
+        self.targets = _listed(self.model.targets)
+        self.columns = _listed(self.model.columns)
         ranges, where = self.model.asset("text.ranges"), f"{path}: text.ranges"
         self.ranges = Ranges.parse(ranges, where, self.input_size or 0) if ranges else None
         self.roles = load_roles(self.model.asset("text.roles") or b"", f"{path}: text.roles")
         reading = self.model.asset("text.reading")
         self.reading = Reading.parse(reading, f"{path}: text.reading") if reading else None
-
-    def _names(self, asset: str, count: int) -> list[str] | None:
-        names = self.model.asset(asset)
-        return load_labels(names, f"{self.path}: {asset}", count) if names else None
 
     @cached_property
     def vocab(self) -> Vocab:
@@ -85,3 +80,7 @@ class TsmFileModel(LoadedModel):
             streams = [self.model.create_stream() for _ in part]
             found += self.model.feed_many(streams, part, times, last_only=last)
         return found
+
+
+def _listed(names: tuple[str, ...] | None) -> list[str] | None:
+    return None if names is None else list(names)

@@ -20,7 +20,7 @@ from ..common.rng import permutation
 from ..config import setting
 from ..data.by_tokens import check_max_tokens, cut_by_tokens
 from ..data.data_dir import DataDir
-from ..data.labels import COLUMNS, LABELS, TARGETS, dump_labels, numbered
+from ..data.labels import COLUMNS, LABELS, TARGETS, dump_labels
 from ..data.ranges import RANGES, Ranges
 from ..data.roles import ROLES, dump_roles
 from .arrangement import Arrangement
@@ -133,7 +133,7 @@ class SeriesTask(FixedTask):
 
     def assets(self) -> dict[str, bytes]:
         """The names of the values, if they have any, their ranges, the roles of other columns, and the names of
-        the classes or numbers."""
+        the classes or numbers, if they have any."""
         columns = self.shape.columns
         found = {COLUMNS: dump_labels(columns)} if columns else {}
         if self.shape.ranges:
@@ -141,9 +141,10 @@ class SeriesTask(FixedTask):
         if self.shape.roles:
             found[ROLES] = dump_roles(self.shape.roles)
         if self.meta.labels:
-            return {**found, LABELS: dump_labels(self.meta.labels)}
-        names = self.shape.targets or numbered(self.shape.outputs)
-        return {**found, TARGETS: dump_labels(names)}
+            found[LABELS] = dump_labels(self.meta.labels)
+        if self.shape.targets:
+            found[TARGETS] = dump_labels(self.shape.targets)
+        return found
 
     def summary(self) -> str:
         s = self.shape

@@ -81,7 +81,8 @@ def model_of(checkpoint: dict[str, Any], path: str | Path) -> Any:
         if str(error).startswith(str(path)):
             raise
         raise ValueError(
-            f"{path}: {error} (was it trained with --user-dir? then give the same folder)"
+            f"{path}: {error} (was it trained with --user-dir? then give the same folder: --user-dir DIR, in "
+            "Python user_dir= of tsm.load)"
         ) from error
     model.load_state_dict(weights)
     return model

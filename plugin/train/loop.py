@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..criterions import Criterion
+from ..criterions import Criterion, with_output_names
 from ..tasks.base import Batch, Task
 from .clipping import divide_gradients, norm_and_factor
 from .copies import PendingCopy, to_host
@@ -369,9 +369,16 @@ class Trainer:
                     "carried": carried,
                     "trained_weights": trained,
                 },
-                "assets": _assets(self.task),
+                "assets": {
+                    name: torch.frombuffer(bytearray(data), dtype=torch.uint8)
+                    for name, data in self.assets().items()
+                },
             }
             self.saver.write(checkpoint, names)
+
+    def assets(self) -> dict[str, bytes]:
+        """The files of a checkpoint."""
+        return with_output_names(self.task.assets(), self.criterion, self.model)
 
     def loss_values(self, meter: Meter) -> Values:
         loss = meter.mean / self.criterion.unit
@@ -417,10 +424,3 @@ def _on_cpu(state: State | None) -> State | None:
     if state is None:
         return None
     return [{name: value.cpu() for name, value in layer.items()} for layer in state]
-
-
-def _assets(task: Task) -> dict[str, Tensor]:
-    files = task.assets()
-    return {
-        name: torch.frombuffer(bytearray(data), dtype=torch.uint8) for name, data in files.items()
-    }

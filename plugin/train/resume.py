@@ -58,7 +58,7 @@ def restore(t: Trainer, path: Path) -> None:
     check_parts(checkpoint, t, path)
     check_model(checkpoint, t.settings["model"], path)
     check_dictionary(checkpoint, t.settings["text"].get("dictionary"), path)
-    if differing := renamed(checkpoint, t.task.assets()):
+    if differing := renamed(checkpoint, t.assets()):
         raise ValueError(
             f"checkpoint {path} was trained on data with other names or another order: {'; '.join(differing)}; "
             "preprocess with the same --value-columns and labels, or give another --save-dir"
@@ -138,7 +138,7 @@ def start_from(t: Trainer, path: str) -> None:
     check_parts(checkpoint, t, Path(path))
     check_model(checkpoint, t.settings["model"], path, FREE_AT_START)
     check_dictionary(checkpoint, t.settings["text"].get("dictionary"), path)
-    if differing := renamed(checkpoint, t.task.assets()):
+    if differing := renamed(checkpoint, t.assets()):
         t.progress.note(
             f"names of the data that differ from those of {path}: {'; '.join(differing)}"
         )

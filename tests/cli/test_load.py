@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from tolerances import assert_close
 from tsm.export.tsm.package import package
 from tsm.plugin.trained import open_trained
 from tsm.runtime import TsmError
+
+USER_DIR = Path(__file__).parents[2] / "examples" / "user_dir"
 
 
 @pytest.fixture(scope="session")
@@ -209,3 +212,26 @@ def test_a_tsm_file_needs_no_torch(word, packaged):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) <= 3
+
+
+def test_a_checkpoint_of_a_users_cell(tmp_path):
+    """A new process knows the cell only by `user_dir`."""
+    flags = f"--user-dir {USER_DIR} --arch leaky_lm --decoder-hidden-size 4 --decoder-embed-dim 4"
+    flags += f" --max-update 2 --log-format none --cpu --save-dir {tmp_path}"
+    program = [sys.executable, "-m", "tsm.plugin.cli.train", *flags.split()]
+    subprocess.run(program, check=True, capture_output=True)
+    path = str(tmp_path / "checkpoint_best.pt")
+    code = f"""
+import tsm
+try:
+    tsm.load({path!r})
+except ValueError as error:
+    print("user_dir= of tsm.load" in str(error), "leaky" in str(error))
+checkpoint = tsm.load({path!r}, user_dir={str(USER_DIR)!r})
+from tsm.export.tsm.package import package
+file = tsm.load(package(checkpoint.trained, {path + ".tsm"!r}).path)
+text = "the old sailor"
+print(abs(checkpoint.score(text).log_probs - file.score(text).log_probs).max() < 1e-5)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.split() == ["True"] * 3, done.stderr

@@ -32,7 +32,7 @@
  *   the child run on the calling thread only, whatever `threads` is. A model on a GPU can be
  *   neither used nor freed there, because CUDA does not survive a fork.
  *
- * Dimensions: T steps, I width of an input row, V width of the logits (vocabulary or classes).
+ * Dimensions: T steps, I width of an input row, V width of the outputs (logits, numbers).
  */
 #ifndef TSM_TSM_H
 #define TSM_TSM_H
@@ -168,8 +168,9 @@ TSM_API tsm_status tsm_model_get_state_info(const tsm_model* model, int32_t laye
 /* The file's config as JSON, not null-terminated. */
 TSM_API tsm_status tsm_model_get_config(const tsm_model* model, const char** text, size_t* bytes);
 
-/* Extra files stored with the model: "text.dict" (dict.txt), "text.sentencepiece". If the model has
- * no such asset, *data is null and *bytes is 0. */
+/* Extra files stored with the model: "text.dict" (dict.txt), "text.sentencepiece", "text.labels"
+ * (names of the classes), "text.targets" (names of the outputs; the model has it if its outputs are
+ * numbers, and only then). If the model has no such asset, *data is null and *bytes is 0. */
 TSM_API tsm_status tsm_model_get_asset(const tsm_model* model, const char* name, const void** data,
                                        size_t* bytes);
 

@@ -256,6 +256,7 @@ def _model(engine: Engine) -> dict[str, Any]:
         "outputs": found.output_size,
         "columns": found.columns,
         "labels": found.labels,
+        "targets": found.targets,
         "takes_dt": found.takes_dt,
         "text": found.tokenizer is not None,
         "tokenizer": found.tokenizer,

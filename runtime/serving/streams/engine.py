@@ -131,7 +131,7 @@ class Engine:
             event = await self._generate(key, step, chunk, 1.0 if dt is None else dt, emit, common)
         else:
             assert chunk is not None
-            self._bounded(step, steps)
+            self._check_answer(step, steps)
             common["logits"] = step.logits or ("last" if step.top else None)
             common["log_probs"] = step.action == "score"
             event = await self.pool.feed(key, chunk, dt=dt, save=True, **common)
@@ -166,7 +166,15 @@ class Engine:
         assert generation.event is not None
         return generation.event
 
-    def _bounded(self, step: Step, steps: int) -> None:
+    def _check_answer(self, step: Step, steps: int) -> None:
+        names = self.model.targets if step.top else None
+        if names:
+            shown = f"{', '.join(names[:10])}{', ...' * (len(names) > 10)}"
+            raise Problem(
+                400,
+                f"top = {step.top}, but the outputs of model {self.name} are numbers ({shown});"
+                " accepted: logits, last or each, which returns them",
+            )
         if step.logits == "each" and steps * self.model.output_size > self.limits.numbers:
             raise Problem(
                 413,

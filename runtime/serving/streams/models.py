@@ -60,7 +60,11 @@ class Models:
 
     def _load(self, source: Source) -> Model:
         model = Model.load(source.path, dtype=self.dtype, threads=self.threads)
-        _ = model.labels, model.columns  # damaged ones are refused here, not by a request
+        _ = (
+            model.labels,
+            model.targets,
+            model.columns,
+        )  # damaged ones are refused here, not by a request
         return model
 
     def newest(self, name: str | None) -> Engine:

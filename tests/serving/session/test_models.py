@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import json
 
+import numpy as np
 import pytest
 import torch
+from websockets.sync.client import connect
 
 from tsm.plugin import build_model
+from tsm.plugin.data.labels import dump_labels
 from tsm.runtime import Model, TsmError
 from tsm.runtime.serving.streams.models import SPARE, Models, Source
 from tsm.runtime.serving.transport.limits import Limits
 from tsm.runtime.serving.transport.problems import Problem
 
+from ..server_process import serving
 from .served import ask, sessions_of
 
 package = importlib.import_module("tsm.export.tsm.package")
@@ -27,9 +32,43 @@ def test_names_of_inputs_and_classes(server):
     assert found["tagger"]["columns"] is None
     assert found["tagger"]["takes_dt"] is True
     assert found["ids"]["labels"] is None and found["ids"]["takes_dt"] is False
+    assert {one["targets"] for one in found.values()} == {None}
 
 
-@pytest.mark.parametrize("file", ["labels.txt", "columns.txt"])
+def test_numbers_are_no_logits(files, tmp_path):
+    """No route turns outputs that are numbers into probabilities; a refused request changes nothing."""
+    model = build_model("lstm_tagger", input_size=1, num_classes=2, decoder_hidden_size=4)
+    assets = {"targets.txt": dump_labels(["speed", "height"])}
+    file = package.package(model, tmp_path / "numbers.tsm", assets=assets).path
+    values = {"values": [[0.5]]}
+    with serving(file, files["lm"]) as server:
+        assert server.get("/v1/models/numbers")["targets"] == ["speed", "height"]
+        with connect(f"ws://{server.netloc}/v1/sessions/a/stream") as websocket:
+            websocket.send(json.dumps({"op": "feed", "top": 2, **values}))
+            refused = [json.loads(websocket.recv(timeout=60))["error"]]
+            websocket.send(json.dumps({"op": "feed", "logits": "last", **values}))
+            logits = json.loads(websocket.recv(timeout=60))["logits"]
+        refused.append(server.ask("POST", "/v1/sessions/b/feed", {"top": 2, **values}).json)
+        for one in refused:
+            assert one["status"] == 400
+            assert "top = 2" in one["detail"] and "numbers (speed, height)" in one["detail"]
+        tensor = {"name": "values", "datatype": "FP32", "shape": [1, 1], "data": [0.5]}
+        at, body = "/v2/models/numbers/infer", {"inputs": [tensor]}
+        assert server.post(at, **body)["outputs"][0]["data"] == pytest.approx(logits, rel=1e-8)
+        assert server.ask("POST", at, {**body, "parameters": {"top": 2}}).status == 400
+        for path, more in (
+            ("/v1/completions", {"model": "numbers", "prompt": [1], "logprobs": 2}),
+            ("/v1/sessions/b/score", values),
+            ("/v1/sessions/b/generate", {"n": 1, **values}),
+        ):
+            assert server.ask("POST", path, more).status == 400, path
+        assert server.get("/v1/sessions/a")["position"] == 1
+        assert server.ask("GET", "/v1/sessions/b").status == 404
+    alone = Model.load(file).create_stream().feed(np.float32([[0.5]]), last_only=True)
+    assert np.float32(logits).tolist() == alone.tolist()
+
+
+@pytest.mark.parametrize("file", ["labels.txt", "targets.txt", "columns.txt"])
 def test_a_file_with_damaged_names_is_refused_when_it_is_loaded(tmp_path, monkeypatch, file):
     monkeypatch.setattr(package, "load_labels", lambda data, where, count: None)
     model = build_model("lstm_tagger", input_size=2, num_classes=2)
