@@ -20,9 +20,14 @@ T = TypeVar("T")
 _tables: list[Registry[Any]] = []
 
 
+def close_to(name: object, known: list[str]) -> list[str]:
+    """At most three similar names."""
+    return difflib.get_close_matches(str(name), known, n=3)
+
+
 def unknown(kind: str, name: object, known: list[str]) -> ValueError:
     """The error for an unknown name: it lists similar names, or else all of `known`."""
-    close = difflib.get_close_matches(str(name), known, n=3)
+    close = close_to(name, known)
     hint = f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(sorted(known))}"
     return ValueError(f"unknown {kind} {name!r}; {hint}")
 

@@ -20,7 +20,7 @@ from .findings.base import Finding, NoSettings, Row, register_analysis
 from .needs import FORGET_FACTOR
 from .probes.performance import performance
 from .probes.subject import Subject
-from .probes.timescale import measured, widest
+from .probes.timescale import measured, unit_of_time, widest
 from .timescale_fit import inverse_gamma_statistics
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class AlphaSweep(Finding):
     alpha: float | None
     metric: str
     score: float
+    unit: str
 
     def table(self) -> list[Row]:
         return [
@@ -79,7 +80,7 @@ class AlphaSweep(Finding):
         )
         return (
             f"For the {len(self.measured)} units of layer {self.layer}, alpha = {self.alphas[0]:g} "
-            f"would assign up to {short(low[0])} steps (median {short(float(np.median(low)))}), "
+            f"would assign up to {short(low[0])} {self.unit} (median {short(float(np.median(low)))}), "
             f"alpha = {self.alphas[-1]:g} up to {short(high[0])} (median "
             f"{short(float(np.median(high)))}). The measured timescales are closest to alpha = "
             f"{self.alphas[best]:g} of those shown (D = {self.statistics[best]:.3f}). {own}"
@@ -107,8 +108,9 @@ def alpha_sweep(subject: Subject, settings: NoSettings) -> AlphaSweep:
     statistics = inverse_gamma_statistics(values, ALPHAS)
     alpha = None if chosen is None else given[chosen]
     metric, score = performance(subject)
+    unit = unit_of_time(subject).name
     return AlphaSweep(
-        subject.label, at + 1, ALPHAS, curves, values, statistics, alpha, metric, score
+        subject.label, at + 1, ALPHAS, curves, values, statistics, alpha, metric, score, unit
     )
 
 
@@ -127,7 +129,7 @@ def draw_alpha_sweep(found: Sequence[AlphaSweep]) -> Figure:
     curves.plot(units, shown, ".", color=style.KINDS[1], markersize=3, label="measured")
     style.log_values(curves)
     curves.set_xlabel(f"units of layer {first.layer}, longest timescale first", fontsize=9)
-    curves.set_ylabel("timescale, steps", fontsize=9)
+    curves.set_ylabel(f"timescale, {first.unit}", fontsize=9)
     if len(scored) > 1:
         alphas, scores = zip(*scored, strict=True)
         axes[1].plot(alphas, scores, "o-", color=style.KINDS[0], markersize=4, linewidth=1.4)

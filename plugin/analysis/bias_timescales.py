@@ -14,7 +14,7 @@ from .findings.base import Finding, NoSettings, Row, register_analysis
 from .needs import FORGET_BIAS
 from .probes.plot_timescales import ASSIGNED, BIASES, PANEL, finish, frame, points
 from .probes.subject import Subject
-from .probes.timescale import assigned_timescales, bias_timescales
+from .probes.timescale import assigned_timescales, bias_timescales, unit_of_biases
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BiasTimescales(Finding):
-    """One array [H] per layer: timescales from the biases, and the assigned ones (None if there are none)."""
+    """One array [H] per layer: timescales from the biases, and the assigned ones (None if there are none).
+    unit: of the timescales."""
 
     label: str
     biases: list[np.ndarray]
     assigned: list[np.ndarray | None]
+    unit: str
 
     def table(self) -> list[Row]:
         return [
@@ -48,8 +50,8 @@ class BiasTimescales(Finding):
             over = int((values > 10).sum())
             parts.append(
                 f"Layer {number}: the biases alone give timescales of {short(values.min())} to "
-                f"{short(values.max())} steps, median {short(float(np.median(values)))}; {over} of "
-                f"{len(values)} units exceed 10 steps."
+                f"{short(values.max())} {self.unit}, median {short(float(np.median(values)))}; {over} of "
+                f"{len(values)} units exceed 10."
             )
         return " ".join(parts)
 
@@ -70,6 +72,7 @@ def biases(subject: Subject, settings: NoSettings) -> BiasTimescales:
         subject.label,
         [values for values in found if values is not None],
         [assigned_timescales(layer) for layer in subject.layers],
+        unit_of_biases(subject).name,
     )
 
 
@@ -83,4 +86,4 @@ def draw_bias_timescales(found: BiasTimescales) -> Figure:
         if given is not None:
             axis.plot(given[order], color=ASSIGNED, linewidth=1.2, label="assigned")
         frame(axis, f"layer {number}", "units, longest first")
-    return finish(made, axes, f"{found.label}: timescales from the biases alone")
+    return finish(made, axes, f"{found.label}: timescales from the biases alone", found.unit)

@@ -23,7 +23,7 @@ from .findings.base import Finding, Row, register_analysis
 from .needs import FORGET_FACTOR
 from .probes.groups import pick_layer
 from .probes.subject import Subject
-from .probes.timescale import measured
+from .probes.timescale import measured, unit_of_time
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,7 +39,9 @@ QUANTILES = np.arange(0.02, 0.99, 0.02)  # the timescales at these quantiles are
 class FitSettings:
     """settings of the fit"""
 
-    deviation: float = setting(0.1, "standard deviation of the narrow Gaussian, in steps")
+    deviation: float = setting(
+        0.1, "standard deviation of the narrow Gaussian, in the unit of the timescales"
+    )
     fit_layer: int = setting(0, "fit the units of this layer only; 0: all layers together")
 
 
@@ -86,6 +88,7 @@ class TimescaleFit(Finding):
     alpha_statistic: float
     mean: float
     mean_statistic: float
+    unit: str = "steps"
 
     def table(self) -> list[Row]:
         grids = (
@@ -105,9 +108,9 @@ class TimescaleFit(Finding):
         return (
             f"Of {len(self.values):,} units, the best inverse gamma distribution has alpha = "
             f"{self.alpha:g} with a Kolmogorov-Smirnov distance of {self.alpha_statistic:.3f}, the "
-            f"best Gaussian of deviation {self.deviation:g} has its mean at {short(self.mean)} steps with "
-            f"{self.mean_statistic:.3f}: {better} is closer. The longest timescale is "
-            f"{short(float(self.values[0]))} steps.{self._edge()}"
+            f"best Gaussian of deviation {self.deviation:g} has its mean at {short(self.mean)} {self.unit} "
+            f"with {self.mean_statistic:.3f}: {better} is closer. The longest timescale is "
+            f"{short(float(self.values[0]))} {self.unit}.{self._edge()}"
         )
 
     def _edge(self) -> str:
@@ -127,7 +130,9 @@ class TimescaleFit(Finding):
         return draw_timescale_fit([self, *others])
 
 
-def fit(values: np.ndarray, label: str = "", deviation: float = 0.1) -> TimescaleFit:
+def fit(
+    values: np.ndarray, label: str = "", deviation: float = 0.1, unit: str = "steps"
+) -> TimescaleFit:
     """Fits both families over their grids."""
     by_alpha = inverse_gamma_statistics(values)
     finite = values[np.isfinite(values)]
@@ -147,6 +152,7 @@ def fit(values: np.ndarray, label: str = "", deviation: float = 0.1) -> Timescal
         float(by_alpha[a]),
         float(means[m]),
         float(by_mean[m]),
+        unit,
     )
 
 
@@ -165,7 +171,8 @@ def timescale_fit(subject: Subject, settings: FitSettings) -> TimescaleFit:
     if not settings.deviation > 0:
         raise ValueError(f"deviation = {settings.deviation}; accepted: above 0")
     chosen = layers if picked is None else [layers[picked]]
-    return fit(np.concatenate(chosen), subject.label, settings.deviation)
+    unit = unit_of_time(subject).name
+    return fit(np.concatenate(chosen), subject.label, settings.deviation, unit)
 
 
 def draw_timescale_fit(found: Sequence[TimescaleFit]) -> Figure:
@@ -198,11 +205,11 @@ def draw_timescale_fit(found: Sequence[TimescaleFit]) -> Figure:
             axis.plot([best], [statistics.min()], "o", color=line, markersize=4)
     style.log_values(units)
     units.set_xlabel("units, longest timescale first", fontsize=9)
-    units.set_ylabel("timescale, steps", fontsize=9)
+    units.set_ylabel(f"timescale, {found[0].unit}", fontsize=9)
     alphas.set_xlabel(r"inverse gamma $\alpha$", fontsize=9)
     if max(one.means[-1] for one in found) > 20:
         means.set_xscale("log")
-    means.set_xlabel(r"Gaussian mean $\mu$, steps", fontsize=9)
+    means.set_xlabel(rf"Gaussian mean $\mu$, {found[0].unit}", fontsize=9)
     for axis in (alphas, means):
         axis.set_ylim(0, 1.02)
         axis.set_ylabel("Kolmogorov-Smirnov $D$", fontsize=9)

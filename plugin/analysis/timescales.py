@@ -13,7 +13,7 @@ from .findings.base import Finding, NoSettings, Row, register_analysis
 from .needs import FORGET_FACTOR
 from .probes.plot_timescales import ASSIGNED, BIASES, GATES, PANEL, finish, frame, points
 from .probes.subject import Subject
-from .probes.timescale import assigned_timescales, bias_timescales, gate_timescales
+from .probes.timescale import assigned_timescales, bias_timescales, measured, unit_of_time
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,11 +37,12 @@ class LayerTimescales:
 
 @dataclass(frozen=True)
 class Timescales(Finding):
-    """One entry per layer. steps: the number of steps averaged over."""
+    """One entry per layer. steps: the number of steps averaged over. unit: of the timescales."""
 
     label: str
     steps: int
     layers: list[LayerTimescales]
+    unit: str
 
     def table(self) -> list[Row]:
         return [
@@ -63,7 +64,7 @@ class Timescales(Finding):
             low, middle, high = np.quantile(layer.gates, [0.1, 0.5, 0.9], method="lower")
             part = (
                 f"Layer {number}: half of the {len(layer.gates)} units have a timescale below "
-                f"{short(middle)} steps, the slowest tenth one above {short(high)} and the fastest "
+                f"{short(middle)} {self.unit}, the slowest tenth one above {short(high)} and the fastest "
                 f"tenth one below {short(low)}"
             )
             rank = layer.rank_correlation()
@@ -85,16 +86,18 @@ class Timescales(Finding):
 def timescales(subject: Subject, settings: NoSettings) -> Timescales:
     """Measures timescales from the gates on data; also returns those from the biases and the assigned ones."""
     found = []
-    for layer, factors in zip(subject.layers, subject.factors, strict=True):
+    layers = zip(subject.layers, measured(subject), subject.factors, strict=True)
+    for layer, times, factors in layers:
         found.append(
             LayerTimescales(
-                gate_timescales(factors, subject.valid),
+                times,
                 factors[subject.valid].mean(axis=0),
                 bias_timescales(layer),
                 assigned_timescales(layer),
             )
         )
-    return Timescales(subject.label, int(subject.valid.sum()), found)
+    unit = unit_of_time(subject).name
+    return Timescales(subject.label, int(subject.valid.sum()), found, unit)
 
 
 def spearman(a: np.ndarray, b: np.ndarray) -> float | None:
@@ -123,4 +126,4 @@ def draw_timescales(found: Timescales) -> Figure:
             axis.plot(layer.assigned[order], color=ASSIGNED, linewidth=1.2, label="assigned")
         how = "assigned" if layer.assigned is not None else "measured"
         frame(axis, f"layer {number}", f"units, by {how} timescale")
-    return finish(made, axes, f"{found.label}: timescales of the units")
+    return finish(made, axes, f"{found.label}: timescales of the units", found.unit)

@@ -22,7 +22,7 @@ from .needs import FORGET_FACTOR, RUN
 from .probes.decay import forget_factors
 from .probes.layer_calls import layer_calls
 from .probes.subject import Subject
-from .probes.timescale import bias_timescales, gate_timescales
+from .probes.timescale import bias_timescales, gate_timescales, unit_of_biases, unit_of_time
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,13 +44,14 @@ def checkpoints_of(folder: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class TimescalesOverTraining(Finding):
-    """updates [N]: the update of each checkpoint. timescales: one array [N,H] per layer. source: biases or
-    gates."""
+    """updates [N]: the update of each checkpoint. timescales: one array [N,H] per layer, in `unit`. source:
+    biases or gates."""
 
     label: str
     source: str
     updates: list[int]
     timescales: list[np.ndarray]
+    unit: str
 
     def table(self) -> list[Row]:
         return [
@@ -76,7 +77,7 @@ class TimescalesOverTraining(Finding):
                 parts.append(f"Layer {number}: no timescale changes.")
                 continue
             parts.append(
-                f"Layer {number}: the median goes from {short(first)} to {short(last)} steps, the "
+                f"Layer {number}: the median goes from {short(first)} to {short(last)} {self.unit}, the "
                 f"longest from {short(values[0].max())} to {short(values[-1].max())}."
             )
         span = f"{self.updates[0]:,} to {self.updates[-1]:,}"
@@ -106,6 +107,7 @@ def _update(checkpoint: dict[str, Any], path: Path) -> int:
 def timescales_over_training(subject: Subject, settings: NoSettings) -> TimescalesOverTraining:
     """Analyses every checkpoint of the run. All must belong to the same model."""
     source = "gates" if bias_timescales(subject.layers[0]) is None else "biases"
+    unit = (unit_of_time if source == "gates" else unit_of_biases)(subject)
     shapes = {name: value.shape for name, value in subject.model.state_dict().items()}
     updates, found = [], []
     for path in subject.run:
@@ -123,6 +125,7 @@ def timescales_over_training(subject: Subject, settings: NoSettings) -> Timescal
         found.append(
             [
                 gate_timescales(forget_factors(c.layer, c.x, c.state, c.dt), subject.valid)
+                * unit.step
                 for c in layer_calls(model, s.x, s.lengths, None, s.dt)
             ]
         )
@@ -131,7 +134,8 @@ def timescales_over_training(subject: Subject, settings: NoSettings) -> Timescal
         np.array([found[i][layer] for i in order], dtype=np.float64)
         for layer in range(len(subject.layers))
     ]
-    return TimescalesOverTraining(subject.label, source, [updates[i] for i in order], layers)
+    in_order = [updates[i] for i in order]
+    return TimescalesOverTraining(subject.label, source, in_order, layers, unit.name)
 
 
 def draw_timescales_over_training(found: Sequence[TimescalesOverTraining]) -> Figure:
@@ -154,7 +158,7 @@ def draw_timescales_over_training(found: Sequence[TimescalesOverTraining]) -> Fi
         axis.set_title(f"layer {number}", fontsize=8.5, color=style.INK)
         axis.set_xlabel("updates", fontsize=9)
         style.few_ticks(axis)
-    axes[0].set_ylabel(f"timescale from the {found[0].source}, steps", fontsize=9)
+    axes[0].set_ylabel(f"timescale from the {found[0].source}, {found[0].unit}", fontsize=9)
     style.legend_right(axes[-1])
     name = f"{found[0].label}: " if len(found) == 1 else ""
     style.title(made, f"{name}timescales in training")

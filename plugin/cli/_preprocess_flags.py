@@ -164,12 +164,14 @@ def _dictionary(p: argparse.ArgumentParser) -> None:
         "--sentencepiece-model",
         type=Path,
         metavar="FILE",
-        help="use this model instead of learning one",
+        help="cut words into the pieces of this model instead of learning one",
     )
 
 
 def check_flags(args: argparse.Namespace) -> None:
-    """Raises an error for flags that cannot be combined."""
+    """Raises an error for flags that cannot be combined. --sentencepiece-model alone means that it is used."""
+    if args.sentencepiece_model and not args.bpe:
+        args.bpe = "sentencepiece"
     prefixes = [s for s in SPLITS if getattr(args, f"{s}pref") is not None]
     if bool(args.dataset) + bool(prefixes) + bool(args.hf_dataset) != 1:
         raise UsageError(
@@ -243,8 +245,8 @@ def _check_dictionary(args: argparse.Namespace, prefixes: list[str]) -> None:
         )
     if args.dataset and args.dataset not in TEXT_DATASETS and args.bpe:
         raise UsageError(f"--bpe cannot be combined with --dataset {args.dataset}")
-    if not args.bpe and (args.vocab_size is not None or args.sentencepiece_model):
-        raise UsageError("--vocab-size and --sentencepiece-model require --bpe sentencepiece")
+    if not args.bpe and args.vocab_size is not None:
+        raise UsageError("--vocab-size requires --bpe sentencepiece")
     if args.bpe and (args.vocab_size is None) == (args.sentencepiece_model is None):
         raise UsageError(
             "--bpe sentencepiece needs either --vocab-size N or --sentencepiece-model FILE"

@@ -52,7 +52,9 @@ def main(argv: Sequence[str]) -> int:
     from ..analysis.findings.base import ANALYSES
 
     if what == LIST:
-        strictly(make_parser("tsm-analyze list", __doc__, "tsm-analyze list"), argv[1:])
+        parser = make_parser("tsm-analyze list", __doc__, "tsm-analyze list [--user-dir DIR]")
+        parser.add_argument("--user-dir", metavar="DIR", help="folder with analyses of your own")
+        strictly(parser, argv[1:])
         print("\n".join(list_lines(about_all())))
         return 0
     if what != LIVE:

@@ -255,7 +255,7 @@ def flags(parser: argparse.ArgumentParser, argv: Sequence[str]) -> dict[str, Any
                 raise UsageError(f"{flag}: {REASONS[flag]}")
             if elsewhere := choice_with(flag):
                 raise UsageError(f"{flag} belongs to {elsewhere}")
-            raise UsageError(unknown_flag(flag, names_in(parser)))
+            raise UsageError(unknown_flag(flag, names_in(parser), parser.prog))
     if len(rest) > 1:
         raise UsageError(f"{' '.join(rest)!r}; accepted: one data folder")
     if rest and getattr(found, "data", rest[0]) != rest[0]:

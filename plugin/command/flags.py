@@ -62,7 +62,7 @@ def strictly(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.N
     for word in rest:
         if word.startswith("-"):
             known = [name for action in parser._actions for name in action.option_strings]
-            raise UsageError(unknown_flag(word.partition("=")[0], known))
+            raise UsageError(unknown_flag(word.partition("=")[0], known, parser.prog))
     if rest:
         given = f"{' '.join(rest)!r} is unexpected"
         raise UsageError(f"{given}; accepted: {parser.usage or f'see {parser.prog} --help'}")

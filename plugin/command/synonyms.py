@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..registry import unknown
+from ..registry import close_to
 
 SYNONYMS = {
     "--batch": "--batch-size",
@@ -83,10 +83,11 @@ REASONS = {
 }
 
 
-def unknown_flag(flag: str, known: Iterable[str]) -> str:
-    """The message for an unknown flag: suggests a flag with the same meaning, or else a similar spelling."""
+def unknown_flag(flag: str, known: Iterable[str], prog: str) -> str:
+    """The message for an unknown flag: suggests a flag with the same meaning, or else similar spellings. prog:
+    what lists all flags with --help."""
     known = list(known)
     meant = SYNONYMS.get(flag.replace("_", "-"), "")
-    if meant.partition(" ")[0] in known:
-        return f"unknown flag {flag!r}; did you mean {meant}?"
-    return str(unknown("flag", flag, known))
+    close = [meant] if meant.partition(" ")[0] in known else close_to(flag, known)
+    question = f"did you mean {' or '.join(close)}? " if close else ""
+    return f"unknown flag {flag!r}; {question}{prog} --help lists all"

@@ -35,7 +35,7 @@ from .saver import Saver
 from .schedules import Schedule
 from .settings import LoopConfig
 from .signals import StopRequest
-from .state import Meter, TrainState
+from .state import Meter, TrainState, Trend
 
 
 def updates_per_epoch(task: Task, config: LoopConfig, epoch: int = 1) -> int:
@@ -56,6 +56,7 @@ class NotFinite(ArithmeticError):
 
 
 FACTOR = 5  # its place among the numbers of a Reading
+ABOVE_GUESSING, ABOVE_FIRST = 1.2, 10.0  # from here on a loss means that training has diverged
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,7 @@ class Trainer:
         self.takes_dt = takes_dt(model)
         self.step_multiplies = config.clip_norm > 0 and getattr(optimizer, "takes_factor", False)
         self.graphs = UpdateGraphs(self.compute, self.parameters, progress.note) if graphs else None
+        self.trend = Trend()
         self._unread: deque[Reading] = deque()
         self._stop_agreed = False
         self.interrupted = False  # a signal stopped training before its end
@@ -214,6 +216,8 @@ class Trainer:
             s.epoch_meter.add(loss, count, steps)
             s.interval_meter.add(loss, count, steps)
             s.steps += steps
+            if count:
+                self.trend.add(reading.update, loss / count)
             self.progress.tick(self.loss_values(s.epoch_meter))
             if self.clock.due(reading.update, self.config.log_interval, self.config.log_seconds):
                 self.report_train(reading, norm)
@@ -339,7 +343,22 @@ class Trainer:
             best = False if done else self.validate(steers=False)
             self.save(self.saver.names(bool(best)))
         s.seconds = self.clock.seconds()
+        self.note_divergence()
         return why
+
+    def note_divergence(self) -> None:
+        """Says so if recent losses are far above that of guessing or, for numbers, above the first one."""
+        if self.criterion.classes:
+            before, limit = math.log(self.model.decoder.out_features), ABOVE_GUESSING
+            compared = "guessing gives"
+        else:
+            before, limit, compared = self.trend.first, ABOVE_FIRST, "it had at the first update"
+        now = self.trend.recent
+        if before is not None and now is not None and now > limit * before:
+            here, there = (f"{value / self.criterion.unit:,.4g}" for value in (now, before))
+            self.progress.note(
+                f"training has diverged: its loss is {here}; {compared} {there}. {self.advice()}"
+            )
 
     def save(self, names: list[str]) -> None:
         """Writes the current state of training to the files `names`. All processes take part; the first one
@@ -404,11 +423,15 @@ class Trainer:
     def not_finite(self, what: str) -> NotFinite:
         """The error that ends training: what happened and where, what has been saved, what may help."""
         good = self.saver.last_good or "none has been written yet"
-        smaller = "--lr or --clip-norm" if self.config.clip_norm else "--lr"
-        hint = f"A smaller {smaller} may help"
         if self.task.stateful and not all(layer.cell.bounded for layer in self.model.layers):
             hint = "A carried state of this cell can grow without bound: --reset-state may help"
+        else:
+            hint = self.advice()
         return NotFinite(f"the {what}; last good checkpoint: {good}. {hint}")
+
+    def advice(self) -> str:
+        smaller = "--lr or --clip-norm" if self.config.clip_norm else "--lr"
+        return f"A smaller {smaller} may help"
 
 
 def _broken(reading: Reading, loss: float, norm: float) -> str:

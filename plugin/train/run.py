@@ -232,11 +232,14 @@ def backend(model: torch.nn.Module, device: torch.device, bf16: bool) -> str:
 def summary(trainer: Trainer, why: str) -> dict[str, Any]:
     """The final table."""
     s, c = trainer.state, trainer.config
+    begun = s.index / trainer.task.batches_per_epoch(
+        s.epoch
+    )  # the share of an epoch that was not finished
     values: dict[str, Any] = {
         "stopped": why,
         "arch": trainer.settings["model"]["arch"],
         "parameters": count_parameters(trainer.model),
-        "epochs": s.epoch - 1,
+        "epochs": round(s.epoch - 1 + begun, 3) if begun else s.epoch - 1,
         "updates": s.update,
         "tokens": int(s.steps),
         "seconds": s.seconds,

@@ -26,6 +26,19 @@ class Meter:
 
 
 @dataclass
+class Trend:
+    """first: the loss of update 1, if this process did it. recent: a mean of about the last ten."""
+
+    first: float | None = None
+    recent: float | None = None
+
+    def add(self, update: int, loss: float) -> None:
+        if update == 1:
+            self.first = loss
+        self.recent = loss if self.recent is None else 0.9 * self.recent + 0.1 * loss
+
+
+@dataclass
 class TrainState:
     """epoch: counted from 1. index: finished batches of the epoch. update: updates since the start.
 

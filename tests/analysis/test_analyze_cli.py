@@ -14,6 +14,7 @@ import torch
 
 from documented import ROOT, blocks
 from tsm.plugin.analysis.catalogue import all_analyses
+from tsm.plugin.analysis.findings.base import ANALYSES
 from tsm.plugin.cli import analyze
 
 ARCH = "plstm_tagger"
@@ -248,8 +249,6 @@ def test_user_dir_may_add_an_analysis(call, checkpoint, tmp_path):
     code, out, err = call("count-units", *words)
     assert code == 0, err
     assert out.startswith("12 units.")
-    from tsm.plugin.analysis.findings.base import ANALYSES
-
     del ANALYSES._entries["count-units"]
 
 
@@ -258,8 +257,6 @@ def test_the_example_of_the_docs(call, checkpoint, tmp_path):
     (tmp_path / "mine.py").write_text(example.code)
     words = small(checkpoint, "--user-dir", tmp_path, "--output", tmp_path / "out")
     code, out, err = call("openness", *words)
-    from tsm.plugin.analysis.findings.base import ANALYSES
-
     del ANALYSES._entries["openness"]
     assert code == 0, err
     assert "% of all gates are above 0.9." in out
@@ -291,6 +288,13 @@ class Units(Finding):
 def count_units(subject, settings):
     return Units(subject.label, subject.layers[0].hidden_size)
 """
+
+
+def test_the_list_has_analyses_of_a_user(call, tmp_path):
+    (tmp_path / "mine.py").write_text(PLUGIN.replace("count-units", "count-more"))
+    code, out, err = call("list", "--user-dir", tmp_path)
+    del ANALYSES._entries["count-more"]
+    assert code == 0 and "count-more" in out, err
 
 
 def test_the_same_command_gives_the_same_bytes(call, checkpoint, tmp_path):

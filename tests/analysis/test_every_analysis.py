@@ -13,6 +13,7 @@ from small_models import structures
 from tsm.plugin.analysis.catalogue import all_analyses, get_analysis
 from tsm.plugin.analysis.findings.base import DoesNotApply
 from tsm.plugin.analysis.findings.results import run, write
+from tsm.plugin.analysis.probes.timescale import gate_timescales
 from tsm.plugin.common import style
 
 FAMILIES = ("lm", "classifier", "tagger")
@@ -55,6 +56,32 @@ def test_every_architecture(name, arch, subject_of):
     else:
         assert not lacks
         check(result)
+
+
+def axis_labels(figure) -> list[str]:
+    return [label for axis in figure.axes for label in (axis.get_xlabel(), axis.get_ylabel())]
+
+
+@pytest.mark.parametrize("name", OF_MODELS)
+def test_timescales_are_in_the_unit_of_dt(name, subject_of):
+    """If the model reads time steps; else in steps."""
+    for arch, unit in (("plstm_classifier", "units of dt"), ("lstm_classifier", "steps")):
+        analysis, subject = ANALYSES[name], subject_of(arch)
+        found = None if analysis.lacks(subject) else analysis.run(subject, quick(analysis))
+        if not hasattr(found, "unit"):
+            continue
+        assert found.unit == unit
+        labels = [label for label in axis_labels(found.draw()) if "timescale" in label]
+        assert any(label.endswith(f", {unit}") for label in labels), labels
+
+
+def test_measured_timescales_are_times(subject_of):
+    subject = subject_of("plstm_classifier")
+    steps = gate_timescales(subject.factors[0], subject.valid)
+    dt = subject.sample.dt.double().numpy()[subject.valid].mean()
+    found = ANALYSES["timescales"].run(subject)
+    assert found.layers[0].gates == pytest.approx(steps * dt)
+    assert found.unit == "units of dt" and not 0.9 < dt < 1.1
 
 
 @pytest.mark.parametrize("name", ANALYSES)

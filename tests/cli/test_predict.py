@@ -394,6 +394,9 @@ def test_other_exports_know_the_labels(labelled, numbers):
 def test_bad_input(labelled, classes, capsys, tmp_path):
     fails(capsys, ["nowhere.tsm"], "nowhere.tsm does not exist")
     fails(capsys, [labelled.file, "nowhere.txt"], "nowhere.txt is not a file")
+    (tmp_path / "new.parquet").write_bytes(b"PAR1")
+    for model in (labelled.file, classes.file):
+        fails(capsys, [model, str(tmp_path / "new.parquet")], "Parquet files are not read")
     fails(capsys, [labelled.file, "--dt-column", "x"], "takes texts")
     fails(capsys, [classes.file, "--text-column", "x"], "takes rows of numbers")
     fails(capsys, [classes.file], "reads rows of 1 numbers")

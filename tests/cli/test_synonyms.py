@@ -43,4 +43,12 @@ def test_the_nearest_flag_is_that_of_the_same_meaning(capsys, flag, meant):
 
 
 def test_a_meaning_that_the_command_lacks_is_not_offered():
-    assert "--lr" not in unknown_flag("--learning-rate", ["--seed", "--json"])
+    told = unknown_flag("--learning-rate", ["--seed", "--json"], "tsm-eval")
+    assert told == "unknown flag '--learning-rate'; tsm-eval --help lists all"
+
+
+def test_an_unknown_flag_is_short_and_says_where_all_are(capsys):
+    assert main(["--arch", "plstm_lm", "--zzqx", "1"]) == 2
+    assert capsys.readouterr().err == (
+        "tsm-train: error: unknown flag '--zzqx'; tsm-train --help lists all\n"
+    )

@@ -117,7 +117,7 @@ def test_sentencepiece(run, text):
     assert data.meta.splits["train"]["words"] == sum(len(x.split()) + 1 for x in lines * 3)
     train = data.corpus("train").read(0, len(data.corpus("train")))
     assert data.vocab.counts.sum() == len(train)
-    model = ("--bpe", "sentencepiece", "--sentencepiece-model", text / "o1" / "sentencepiece.model")
+    model = ("--sentencepiece-model", text / "o1" / "sentencepiece.model")  # implies --bpe
     assert run(*user_files(text, "valid"), *model, "--destdir", text / "o3")[0] == 0
     assert (text / "o3" / "valid.bin").read_bytes() == (text / "o1" / "valid.bin").read_bytes()
 

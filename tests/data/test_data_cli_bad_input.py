@@ -30,7 +30,7 @@ BAD = {
     "threshold": (["--trainpref", "train.txt", "--threshold", "-1"], "--threshold is -1"),
     "nwords": (["--trainpref", "train.txt", "--nwords", "1"], "--nwords is 1"),
     "seed": (["--trainpref", "train.txt", "--seed", "-1"], "seed is -1"),
-    "vocab size alone": (["--trainpref", "train.txt", "--vocab-size", "9"], "require --bpe"),
+    "vocab size alone": (["--trainpref", "train.txt", "--vocab-size", "9"], "requires --bpe"),
     "bpe alone": (
         ["--trainpref", "train.txt", "--bpe", "sentencepiece"],
         "needs either --vocab-size",
@@ -65,6 +65,15 @@ BAD = {
         ["--trainpref", "train.txt", "--bpe", "sentencepiece", "--vocab-size", "9999"],
         "--vocab-size is 9999; accepted with this text: up to ",
     ),
+    "parquet": (
+        ["--trainpref", "t.parquet"],
+        "t.parquet: Parquet files are not read; accepted: CSV",
+    ),
+    "parquet of numbers": (
+        ["--trainpref", "t.parquet", "--sequence-column", "a", "--label-column", "b"],
+        "Parquet files are not read",
+    ),
+    "excel": (["--trainpref", "t.xlsx", "--split", ".8,.1,.1"], "Excel files are not read"),
     "glove": (["--trainpref", "train.txt", "--no-glove"], "require --dataset imdb"),
     "empty train": (["--trainpref", "empty.txt"], "split train is empty"),
     "empty valid": (

@@ -16,6 +16,9 @@ from tsm.plugin.train.progress import BarWriter, JsonWriter, as_text, duration
 
 from .conftest import TINY
 
+ADDING = "--task adding --arch lstm_tagger --adding-length 9 --adding-updates 12 --adding-valid 8"
+ADDING += " --decoder-hidden-size 5 --clip-norm 0 --log-interval 1 --cpu"
+
 
 def test_json_lines_parse(runs, capsys):
     assert runs("j", "--max-epoch 1 --log-format json --log-interval 4") == 0
@@ -28,6 +31,26 @@ def test_json_lines_parse(runs, capsys):
     assert train["tokens_per_s"] > 0 and train["left"] > 0 and train["gnorm"] > 0
     assert events[1]["backend"] == "layer_cpu"
     assert events[-1]["updates"] == 13 and events[-1]["best_valid_loss"] == events[5]["loss"]
+
+
+@pytest.mark.parametrize(("updates", "epochs"), [(5, 0.385), (13, 1), (16, 1.231)])
+def test_a_share_of_an_epoch_counts(runs, capsys, updates, epochs):
+    """An epoch has 13 updates."""
+    assert runs("e", f"--max-update {updates} --max-epoch 9 --log-format json") == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["epochs"] == epochs
+
+
+@pytest.mark.parametrize("base", [TINY, ADDING])
+def test_a_run_that_diverges_says_so(runs, capsys, base):
+    """Classes: the loss is compared with that of guessing. Numbers: with the first one."""
+    for rate, diverges in ((1e3, True), (1e-3, False)):
+        flags = (
+            f"--max-update 12 --log-format simple --lr {rate} --save-dir {runs.root / str(rate)}"
+        )
+        assert runs("d", flags, base=base) == 0
+        out = capsys.readouterr().out
+        assert ("training has diverged: its loss is " in out) == diverges, out
+        assert ("A smaller --lr" in out) == diverges
 
 
 def test_the_backend_is_the_implementation_that_runs(monkeypatch):

@@ -29,8 +29,8 @@ def frame(axis: Axes, title: str, below: str) -> None:
     axis.set_xlabel(below, fontsize=9)
 
 
-def finish(made: Figure, axes: list[Axes], title: str) -> Figure:
-    axes[0].set_ylabel("timescale, steps", fontsize=9)
+def finish(made: Figure, axes: list[Axes], title: str, unit: str) -> Figure:
+    axes[0].set_ylabel(f"timescale, {unit}", fontsize=9)
     seen: set[str] = set()
     for axis in axes:  # each kind appears in one legend only
         handles, labels = axis.get_legend_handles_labels()

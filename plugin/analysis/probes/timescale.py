@@ -1,19 +1,27 @@
-"""Timescale of a unit: the number of steps until exp(-1) of its memory is left.
+"""Timescale of a unit: the number of steps, or the time, until exp(-1) of its memory is left.
 
 from gates    T = -1 / log(mean of f_t over data)      (Mahto et al. 2021, equation 3)
+              times the mean dt, if the model reads time steps
 from biases   T = -1 / log phi(b_f)                    the gate that the bias alone gives (x = h = 0)
 assigned      the timescale for which a multi-timescale initialiser set the bias
+
+The last two are for dt = 1.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
 from ...init import inverse_gamma
 from ...layers import Recurrent
+from ...train.objective import takes_dt
 from .numpy_layer import NumpyLayer
 from .retention import retention
 from .subject import Subject
+
+OF_DT = "units of dt"
 
 
 def of_factor(f: np.ndarray) -> np.ndarray:
@@ -23,7 +31,7 @@ def of_factor(f: np.ndarray) -> np.ndarray:
 
 
 def gate_timescales(factors: np.ndarray, valid: np.ndarray) -> np.ndarray:
-    """Timescales [H] from forget factors [B,T,H]; valid [B,T]: false at padding steps."""
+    """Timescales [H], in steps, from forget factors [B,T,H]; valid [B,T]: false at padding steps."""
     return of_factor(factors[valid].mean(axis=0))
 
 
@@ -47,9 +55,28 @@ def assigned_timescales(layer: Recurrent) -> np.ndarray | None:
     return inverse_gamma(layer.hidden_size, layer.init_options["alpha"])
 
 
+class Unit(NamedTuple):
+    """What timescales are measured in, and the mean duration of a step in it."""
+
+    name: str = "steps"
+    step: float = 1.0
+
+
+def unit_of_time(subject: Subject) -> Unit:
+    """The unit of dt if the model reads time steps from the data, else steps."""
+    dt = subject.sample.dt
+    return Unit() if dt is None else Unit(OF_DT, float(dt.cpu().numpy()[subject.valid].mean()))
+
+
+def unit_of_biases(subject: Subject) -> Unit:
+    """The unit of timescales for dt = 1."""
+    return Unit(OF_DT) if takes_dt(subject.model) else Unit()
+
+
 def measured(subject: Subject) -> list[np.ndarray]:
-    """Timescales [H] of every layer, measured from the gates."""
-    return [gate_timescales(factors, subject.valid) for factors in subject.factors]
+    """Timescales [H] of every layer, measured from the gates, in `unit_of_time`."""
+    step = unit_of_time(subject).step
+    return [gate_timescales(factors, subject.valid) * step for factors in subject.factors]
 
 
 def widest(subject: Subject) -> int:

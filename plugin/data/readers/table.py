@@ -22,6 +22,13 @@ KINDS = {
     ".ndjson": "jsonl",
     ".npz": "npz",
 }
+UNREAD = {
+    ".parquet": "Parquet",
+    ".feather": "Feather",
+    ".arrow": "Arrow",
+    ".xlsx": "Excel",
+    ".xls": "Excel",
+}
 MAX_FIELD = 1 << 24  # characters; also the most that an unclosed quote can take in
 
 
@@ -46,8 +53,14 @@ class Table(Protocol):
 
 
 def kind_of(path: Path) -> str | None:
-    """csv, tsv or jsonl by the file's name, compressed or not; None for any other."""
+    """csv, tsv, jsonl or npz by the file's name, compressed or not; None for any other. ValueError for a table
+    that is not read."""
     name = Path(path.stem) if path.suffix in COMPRESSED else path
+    if unread := UNREAD.get(name.suffix.lower()):
+        raise ValueError(
+            f"{path}: {unread} files are not read; accepted: CSV, TSV, JSON lines or .npz (pandas writes "
+            f"CSV: table.to_csv({name.stem + '.csv'!r}, index=False))"
+        )
     return KINDS.get(name.suffix.lower())
 
 
