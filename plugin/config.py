@@ -32,11 +32,22 @@ def setting(default: Any, help: str, *aliases: str, choices: Iterable[str] | Non
 def integers(text: str) -> tuple[int, ...]:
     """ "1150,1150,400" -> (1150, 1150, 400)"""
     try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
+        return tuple(integer(part) for part in text.split(","))
+    except (ValueError, argparse.ArgumentTypeError):
         raise argparse.ArgumentTypeError(
             f"{text!r}; accepted: integers separated by commas"
         ) from None
+
+
+def integer(text: str) -> int:
+    """An integer of at most 64 bits: no setting needs more, and libraries accept no others."""
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}; accepted: an integer") from None
+    if value.bit_length() > 64:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r}; accepted: an integer of at most 64 bits")
+    return value
 
 
 def add_flags(
@@ -54,7 +65,7 @@ def add_flags(
         if kind is bool:
             group.add_argument(*names, action=argparse.BooleanOptionalAction, **common)
         else:
-            parse = integers if kind is tuple else kind
+            parse = {tuple: integers, int: integer}.get(kind, kind)
             group.add_argument(*names, type=parse, choices=field.metadata.get("choices"), **common)
 
 

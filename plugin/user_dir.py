@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ GROUP = "tsm.plugins"
 
 def import_user_dir(folder: str | Path) -> list[str]:
     """Import the plug-ins of `folder`; importing the same folder again does nothing. Returns the modules."""
-    path = Path(folder).resolve()
+    path = Path(os.path.realpath(folder))
     if not path.is_dir():
         raise FileNotFoundError(f"--user-dir {folder}: no such folder")
     if (path / "__init__.py").exists():

@@ -97,7 +97,7 @@ def build_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     p.add_argument("--batch-size", type=integer(1), default=64, metavar="N", help="default: 64")
     p.add_argument(
-        "--threads", type=integer(1), default=1, metavar="N", help="threads for a .tsm file"
+        "--threads", type=integer(1, 1024), default=1, metavar="N", help="threads for a .tsm file"
     )
     p.add_argument("--user-dir", metavar="DIR", help="the --user-dir it was trained with, if any")
     add_device_flags(

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -136,7 +137,7 @@ def conditions_of(args: argparse.Namespace) -> Conditions:
     from ..reproduce.runs.runner import Conditions
 
     results = args.results or Path(SMOKE if args.smoke else RESULTS)
-    if args.smoke and results.resolve() == Path(RESULTS).resolve():
+    if args.smoke and os.path.realpath(results) == os.path.realpath(RESULTS):
         raise UsageError(
             f"--smoke --results {results}: its tiny runs would count as complete ones there; "
             "accepted: another folder"

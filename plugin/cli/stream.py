@@ -93,7 +93,7 @@ def build_parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--dtype", default="float32", help="type of the weights: float32, bfloat16 or int8"
     )
-    p.add_argument("--threads", type=integer(1), default=1, metavar="N", help="default: 1")
+    p.add_argument("--threads", type=integer(1, 1024), default=1, metavar="N", help="default: 1")
     p.add_argument("--tokens", action="store_true", help="stdin has token ids instead of text")
     p.add_argument(
         "--dt",

@@ -83,6 +83,10 @@ def command(prog: str) -> Callable[[Main], Command]:
                 if extra is None or os.environ.get("TSM_DEBUG"):
                     raise
                 return fail(prog, f"{error.name} is missing: needs {how_to_install(extra)}")
+            except (MemoryError, RuntimeError) as error:
+                if os.environ.get("TSM_DEBUG") or not out_of_memory(error):
+                    raise
+                return fail(prog, f"not enough memory: {sentence(error)[:200]}", 1)
             except (ValueError, OSError, ArithmeticError) as error:
                 if os.environ.get("TSM_DEBUG"):
                     raise
@@ -124,6 +128,15 @@ def _warnings_as_sentences(prog: str) -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.showwarning = show
         yield
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether numpy, Python or torch (on a CPU or a GPU) could not allocate memory."""
+    return (
+        isinstance(error, MemoryError)
+        or "t allocate memory" in str(error)
+        or ("out of memory" in str(error))
+    )
 
 
 def fail(prog: str, message: str, code: int = 2) -> int:

@@ -101,8 +101,8 @@ def as_flags(text: str, names: Iterable[str]) -> str:
     return re.sub("|".join(patterns), lambda found: "--" + found[0].replace("_", "-"), text)
 
 
-def integer(low: int) -> Any:
-    """The type of a flag that takes an integer of `low` or more."""
+def integer(low: int, high: float = math.inf) -> Any:
+    """The type of a flag that takes an integer from `low` to `high`."""
 
     def parse(text: str) -> int:
         try:
@@ -111,6 +111,8 @@ def integer(low: int) -> Any:
             value = low - 1
         if value < low:
             raise argparse.ArgumentTypeError(f"{text!r}; accepted: {integers_from(low)}")
+        if value > high:
+            raise argparse.ArgumentTypeError(f"{text[:40]!r}; accepted: {low} to {high:,}")
         return value
 
     return parse

@@ -18,7 +18,10 @@ def keep_inputs(flag: str, outputs: Iterable[Place], inputs: Iterable[Place | No
     """
     read = {key: name for given in inputs if given for name, key in _files(Path(given))}
     for place in outputs:
-        for path in (Path(place), Path(place).resolve()):
+        for path in (
+            Path(place),
+            Path(os.path.realpath(place)),
+        ):  # resolve() fails in a loop of links
             found = read.get(_key(path) or (-1, -1))
             if found is not None:
                 raise ValueError(

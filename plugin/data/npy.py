@@ -25,10 +25,10 @@ def read_npy(entry: Entry) -> np.ndarray:
         except (ValueError, EOFError, SyntaxError) as e:
             raise ValueError(f"{entry.name}: not a .npy file ({e})") from e
         size = math.prod(shape) * dtype.itemsize
-        if dtype.hasobject or fortran or size > MAX_NPY:
+        if dtype.hasobject or fortran or min(shape, default=0) < 0 or size > MAX_NPY:
             raise ValueError(
-                f"{entry.name}: {dtype} {shape}; accepted: plain numbers, row after row, at most "
-                f"{MAX_NPY:,} bytes"
+                f"{entry.name}: {dtype} {shape}; accepted: plain numbers, row after row, no size below 0, at "
+                f"most {MAX_NPY:,} bytes"
             )
         raw = read_at_most(f, size, entry.name)
     if len(raw) != size:

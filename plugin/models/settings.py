@@ -21,6 +21,7 @@ STARTS: dict[str, Callable[[Tensor], Tensor]] = {
 """The initial values of an embedding table."""
 EMBED_INITS = tuple(STARTS)
 READ_AT = ("last", "end")
+MOST_UNITS, MOST_LAYERS = 1 << 20, 256  # sizes beyond these are typing errors
 
 
 @dataclass(frozen=True)
@@ -74,15 +75,15 @@ class ModelConfig:
     backend: str = setting("auto", "implementation of the recurrence", choices=BACKENDS)
 
     def __post_init__(self) -> None:
-        check_integer("decoder_embed_dim", self.decoder_embed_dim, least=0)
-        check_integer("decoder_layers", self.decoder_layers)
+        check_integer("decoder_embed_dim", self.decoder_embed_dim, 0, MOST_UNITS)
+        check_integer("decoder_layers", self.decoder_layers, 1, MOST_LAYERS)
         if isinstance(self.cell_options, dict):
             object.__setattr__(self, "cell_options", format_options(self.cell_options))
         sizes = self.decoder_hidden_size
         sizes = tuple(sizes) if isinstance(sizes, (tuple, list)) else (sizes,)
         object.__setattr__(self, "decoder_hidden_size", sizes)
         for size in sizes:
-            check_integer("decoder_hidden_size", size)
+            check_integer("decoder_hidden_size", size, 1, MOST_UNITS)
         if len(sizes) not in (1, self.decoder_layers):
             raise ValueError(
                 f"decoder_hidden_size = {sizes} has {len(sizes)} numbers; "

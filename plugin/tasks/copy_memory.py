@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ..common.checks import check_least
+from ..common.checks import check_least, check_most
 from ..common.lazy import np
 from ..common.rng import uniforms
 from ..config import setting
@@ -26,6 +26,8 @@ from .rows import FixedTask, put
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+MOST = 1 << 30  # of the steps and symbols of a sequence, which are int32
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class CopyTask(FixedTask):
         super().__init__(config, rank, world)
         check_least(config, 1, "copy_length", "copy_items", "copy_train", "copy_valid")
         check_least(config, 2, "copy_symbols")
+        check_most(config, MOST, "copy_length", "copy_length_max", "copy_symbols")
         if config.copy_length_max and config.copy_length_max < config.copy_length:
             raise ValueError(
                 f"copy_length_max is {config.copy_length_max}; accepted: 0 (fixed) or at least "

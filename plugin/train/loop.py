@@ -348,11 +348,10 @@ class Trainer:
 
     def note_divergence(self) -> None:
         """Says so if recent losses are far above that of guessing or, for numbers, above the first one."""
+        before, limit, compared = self.trend.first, ABOVE_FIRST, "it had at the first update"
         if self.criterion.classes:
             before, limit = math.log(self.model.decoder.out_features), ABOVE_GUESSING
             compared = "guessing gives"
-        else:
-            before, limit, compared = self.trend.first, ABOVE_FIRST, "it had at the first update"
         now = self.trend.recent
         if before is not None and now is not None and now > limit * before:
             here, there = (f"{value / self.criterion.unit:,.4g}" for value in (now, before))

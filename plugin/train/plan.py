@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -142,7 +143,7 @@ def make_plan(
 def run_folder(plan: Plan) -> Path:
     """runs/DATA-ARCH-HASH. Equal settings give the same folder, whether or not defaults are spelled out."""
     task = vars(plan.task_config)
-    data = Path(task["data"]).resolve() if task.get("data") else None
+    data = Path(os.path.realpath(task["data"])) if task.get("data") else None
     criterion = "" if plan.criterion == TASKS.get(plan.task).criterion else plan.criterion
     loop = {name: getattr(plan.loop, name) for name in TRAINS}
     settings = {

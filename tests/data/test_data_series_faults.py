@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zipfile
+
 import numpy as np
 import pytest
 
@@ -168,3 +170,16 @@ def test_a_date_is_no_time(run, fails, tmp_path):
     ):
         (tmp_path / "d.csv").write_text(f"id,at,v,kind\ns,1,1,x\n{row}\n")
         fails(run("--trainpref", tmp_path / "d.csv", *flags, "--destdir", tmp_path / "d"), told)
+
+
+def test_a_shape_below_zero_names_file_and_array(run, fails, tmp_path):
+    path = tmp_path / "n.npz"
+    np.savez(path, x=np.zeros((5, 1)), y=np.arange(5))
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    parts["x.npy"] = parts["x.npy"].replace(b"(5, 1), ", b"(-5, 1),")
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in parts.items():
+            archive.writestr(name, data)
+    said = "n.npz:x.npy: float64 (-5, 1); accepted: plain numbers"
+    fails(run("--trainpref", path, "--destdir", tmp_path / "d"), said)

@@ -55,7 +55,10 @@ from .processes import COMMAND, environment
         ("--arch plstm_lm --log-format xml", "invalid choice: 'xml'"),
         ("--arch plstm_lm --max-epoch 0", "--max-epoch, --max-update and --patience are all 0"),
         ("--arch plstm_lm --max-update -1", "--max-update is -1; accepted: 0 or more"),
-        (f"--arch plstm_lm --seed {2**64}", f"--seed is {2**64}; accepted: 0 to 2^64 - 1"),
+        (
+            f"--arch plstm_lm --seed {2**64}",
+            f"--seed: '{2**64}'; accepted: an integer of at most 64 bits",
+        ),
         ("--arch plstm_lm a b", "accepted: one data folder"),
         ("--arch plstm_lm a --data b", "'a' and --data 'b'; accepted: one data folder"),
         ("--arch plstm_lm --dropout 1", "--dropout = 1.0; accepted"),
