@@ -3,6 +3,7 @@
     tsm-bench serve --idle 5000 --active 500 --rate 2 --minutes 10
     tsm-bench serve --beside all                    one call per request, polling, Triton: in turn
     tsm-bench serve --mix 8:0.95,256:0.05 --slow 0.02 --dying 0.02 --minutes 2
+    tsm-bench serve --silence                       heavy requests instead, one by one, about two minutes
 
 The load is open-loop: each active session sends messages of 8 tokens at its rate, whatever the server does, and
 latencies (milliseconds) count from the time at which a message should have been sent. Each answer is checked
@@ -11,6 +12,9 @@ number of messages per second when each session sends its next message as soon a
 generator is a separate process on the same machine, and its CPU time is shown. tsm-serve stores the state of
 every session before it answers (SQLite); the others keep streams in memory only. Servers take turns, one at a
 time. The model is as large as the demo's and has random weights from a fixed seed.
+
+With --silence, requests at tsm-serve's limits are sent while /healthz is asked for every 20 ms: "silent" is the
+longest time that one of these answers took, "idle" the same while nothing else is sent.
 """
 
 from __future__ import annotations
@@ -31,6 +35,7 @@ from .goals import Goal, goal_table
 from .load.histogram import Histogram
 from .load.plan import ARRIVALS, Load
 from .load.servers import KINDS, OURS, running
+from .load.silence import chosen, measured
 from .machine import machine
 from .pool import BIG, SMALL
 from .results import aligned
@@ -46,7 +51,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 ROUNDS, SATURATION = 3, 5.0  # number of turns, and seconds of saturation, when servers are compared
 MOST_SOCKETS = 9_900  # within tsm-serve's --max-connections
-P99_MS, GROWTH = 100.0, 0.01  # limits of the goals
+P99_MS, GROWTH, SILENT_MS = 100.0, 0.01, 100.0  # limits of the goals
 SMOKE = {"sizes": "12", "active": 4, "idle": 3, "rate": 20.0, "seconds": 0.5, "ramp": 0.0}
 
 
@@ -139,6 +144,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help=f"seconds of saturation per turn (default {SATURATION:g} with --beside)",
     )
+    parser.add_argument(
+        "--silence",
+        nargs="?",
+        const="",
+        metavar="TEXT",
+        help="instead of a load: heavy requests, or those whose name has TEXT",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write a JSON file")
     parser.add_argument(
         "--smoke", action="store_true", help="a second of everything, with a tiny model"
@@ -158,6 +170,8 @@ def mix(text: str) -> tuple[tuple[int, float], ...]:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.silence is not None:
+        return silent(args)
     if args.smoke:
         vars(args).update(SMOKE, minutes=None, saturation=1.0, rounds=1)
     if args.minutes is not None:
@@ -177,13 +191,29 @@ def run(args: argparse.Namespace) -> int:
     print(report(rows))
     print(goal_table(goals))
     if args.json:
-        from ..plugin.common.atomic import write_bytes
-
-        kept = [{**vars(goal), "met": goal.met} for goal in goals]
         values = {"machine": where, "model": args.sizes if args.model is None else args.model.name}
-        values |= {"rounds": args.rounds, "rows": rows, "goals": kept}
-        write_bytes(args.json, (json.dumps(values) + "\n").encode())
+        write(args.json, values | {"rounds": args.rounds, "rows": rows}, goals)
     return 0
+
+
+def silent(args: argparse.Namespace) -> int:
+    requests, where = chosen(args.silence), machine()
+    print(", ".join(f"{k} {v}" for k, v in where.items()))
+    with tempfile.TemporaryDirectory(prefix="tsm-bench-") as folder:
+        rows = [vars(row) for row in measured(Path(folder), requests)]
+    longest = max(row["silent_ms"] for row in rows)
+    goal = Goal("tsm-serve: longest silence", SILENT_MS, False, longest, " ms")
+    print(goal_table([goal]))
+    if args.json:
+        write(args.json, {"machine": where, "rows": rows}, [goal])
+    return 0
+
+
+def write(path: Path, values: dict[str, Any], goals: list[Goal]) -> None:
+    from ..plugin.common.atomic import write_bytes
+
+    values["goals"] = [{**vars(goal), "met": goal.met} for goal in goals]
+    write_bytes(path, (json.dumps(values) + "\n").encode())
 
 
 def compared(args: argparse.Namespace, names: Sequence[str], folder: Path) -> list[dict[str, Any]]:
