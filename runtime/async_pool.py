@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Generator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ._core import PoolEvent, StreamPool, TsmError
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
 
@@ -166,8 +167,8 @@ class Generation:
         try:
             while request.last is None:
                 await request.news()
-                while request.parts:
-                    part = request.parts.pop(0)
+                if request.parts:
+                    part, request.parts = np.concatenate(request.parts), []
                     seen += len(part)
                     yield part
         finally:

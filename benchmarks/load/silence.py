@@ -13,7 +13,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .heavy import CHARACTERS, HEAVY, STATES, WORDS, Heavy, setup
 from .servers import Kind, running
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 EVERY, IDLE = 0.02, 2.0  # seconds between two probes, and of probes while nothing is sent
 PATIENCE, LONGEST = 60.0, 600.0  # seconds until an answer goes on, and until a probe is answered
 LINE = "{:<60}{:<28}{:>12}{:>9}{:>12}"
-SIZES: dict[str, dict[str, int]] = {
+SIZES: dict[str, dict[str, Any]] = {
     "words": {"vocab_size": WORDS, "decoder_embed_dim": 128, "decoder_hidden_size": 256},
     "chars": {"vocab_size": CHARACTERS, "decoder_embed_dim": 64, "decoder_hidden_size": 118},
 }

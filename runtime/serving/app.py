@@ -85,18 +85,19 @@ class App:
                 with service.tracing.request(request, route):
                     answer = await handler(service, request, *groups)
         except Problem as problem:
-            answer = refusal(problem, route)
+            answer = refusal(problem, request.path)
         except RecursionError:  # parsed, but too deeply nested for an error message
-            answer = refusal(Problem(400, TOO_DEEP), route)
+            answer = refusal(Problem(400, TOO_DEEP), request.path)
         except Gone:
             return
         except CancelledError:  # before it had arrived
             if not service.draining:
                 raise
-            answer = refusal(went_down(), route)
+            answer = refusal(went_down(), request.path)
         except Exception as error:  # a bug: logged, not shown to the client
             service.log("error", path=request.path[:200], trace=traceback.format_exc(limit=20))
-            answer = refusal(Problem(500, f"internal server error: {type(error).__name__}"), route)
+            detail = f"internal server error: {type(error).__name__}"
+            answer = refusal(Problem(500, detail), request.path)
         if answer is not None and not request.streaming:
             await request.answer(answer)
         self.note(request, route, time.perf_counter() - begin)
@@ -122,8 +123,8 @@ def find(request: Request) -> tuple[str, Handler, tuple[str, ...]]:
     raise Problem(404, f"nothing at {request.path!r:.80}")
 
 
-def refusal(problem: Problem, route: str) -> Answer:
-    if route in openai.NAMES:
+def refusal(problem: Problem, path: str) -> Answer:
+    if openai.PATHS.match(path):
         problem.more["error"] = openai.error_of(problem)
     headers = list(problem.headers)
     if problem.status == 401:

@@ -32,7 +32,7 @@ from tsm.runtime.serving.transport.problems import Problem
 
 from .server_process import serving
 
-FEED = "/v1/sessions/attack/feed"
+FEED, COMPLETIONS = "/v1/sessions/attack/feed", "/v1/completions"
 
 
 def _nested(depth: int) -> bytes:
@@ -55,8 +55,26 @@ VALUES = b'{"inputs": [{"name": "values", "datatype": "FP32", "shape": [2], "dat
         ("POST", "/v2/models/ids/infer", _tensor([9] * 5000, [1]), "at most 3 dimensions"),
         ("POST", "/v2/models/ids/infer", _tensor([1, 2], [[1, 2], 3]), "list of integers"),
         ("POST", "/v2/models/ids/infer", VALUES, "tokens or text, which the model takes"),
+        ("POST", COMPLETIONS, b'{"prompt": "\\ud800"}', "half of a surrogate pair"),
+        ("POST", COMPLETIONS, b'{"prompt": [27], "echo": true, "max_tokens": 0}', "tokens 0 to 26"),
+        ("POST", COMPLETIONS, b'{"prompt": [27], "echo": true, "stream": true}', "tokens 0 to 26"),
+        ("POST", "/v1/sessions/a/generate", b'{"n": 1, "stop": [1' + b"0" * 23 + b"]}", "64 bits"),
+        ("GET", "/v1/sessions?limit=000000001" + "9" * 5000, None, "1 to 1000"),
+        ("GET", "/v1/sessions?limit=000000001999999", None, "1 to 1000"),
     ],
-    ids=["dt", "query", "dimensions", "ragged", "values of a model of tokens"],
+    ids=[
+        "dt",
+        "query",
+        "dimensions",
+        "ragged",
+        "values of a model of tokens",
+        "half",
+        "echo",
+        "echo, streamed",
+        "stop",
+        "many digits",
+        "hidden digits",
+    ],
 )
 def test_refused(server, method, path, body, detail):
     answer = server.ask(method, path, body)
@@ -193,7 +211,7 @@ def test_a_scored_text_whose_stream_was_dropped(files):
 
         engine.run = run_and_lose
         with pytest.raises(Problem, match="--max-hot") as refused:
-            await score(engine, [1, 2, 3], 0, "user", limits)
+            await score(engine, [1, 2, 3], 0, 0, "user", limits)
         assert refused.value.status == 503
         await engine.close(drain=False)
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import http.client
+import itertools
 import json
 import random
+import re
 import socket
+from urllib.parse import quote
 
 import pytest
 
+from tsm.runtime.serving.app import ROUTES
 from tsm.runtime.serving.transport.access import new_token
 
 from .server_process import Server, serving
@@ -63,6 +67,7 @@ VALUES += [
     [None],
     ["a"],
 ]
+VALUES += [10**23, [10**23], ["\ud800"], "9" * 5000, [[10**23] * 5]]
 VALUES += [{}, {"a": 1}, [0] * 300, [[0.0] * 5] * 3, "last", "each", [[1e39] * 5], float("nan")]
 FIELDS = [
     "tokens", "text", "values", "dt", "logits", "top", "n", "temperature", "top_k", "top_p", "seed", "stop",
@@ -180,6 +185,74 @@ def test_fuzzed_requests(files, tmp_path):
 @pytest.mark.nightly
 def test_many_fuzzed_requests(files, tmp_path):
     fuzz(files, tmp_path, 10_000)
+
+
+TENSOR = {"name": "tokens", "datatype": "INT64", "shape": [1], "data": [1]}
+NEEDED = {  # what a route refuses to be without
+    "generate": {"n": 1},
+    "infer": {"inputs": [TENSOR], "parameters": {}},
+    "decode": {"tokens": [1]},
+}
+MORE = {"completions": [{"max_tokens": 0, "echo": True}, {"echo": True, "stream": True}]}
+
+
+def paths(pattern: str) -> list[str]:
+    """Paths that a route's pattern matches."""
+    pattern = pattern.replace("(?:/versions/([^/]+))?", "")
+    found = [pattern.replace("models/([^/]+)", "models/lm").replace("([^/]+)", "fuzz")]
+    if choice := re.search(r"\((\w+)\|(\w+)\)", pattern):
+        found = [found[0].replace(choice[0], one) for one in choice.groups()]
+    return found
+
+
+def fields_of(server, path: str, body: dict, inner=lambda body: body) -> list[str]:
+    """The fields that the route takes, by its own words."""
+    inner(body)["nonsense"] = 1
+    answer = server.ask("POST", path, body)
+    assert answer.status == 400, answer.body
+    return re.fullmatch(r"unknown field 'nonsense'; accepted: (.*)", answer.json["detail"])[
+        1
+    ].split(", ")
+
+
+@pytest.mark.parametrize("model", ["lm", "ids", "tagger"])
+def test_every_value_in_every_field(server, model):
+    """No field of any route makes a plain request end in a 500."""
+    connection, seen = server.connect(), set()
+
+    def check(method: str, path: str, body: object = None) -> None:
+        connection.request(method, path, None if body is None else json.dumps(body))
+        response = connection.getresponse()
+        answer = response.read()
+        assert response.status < 500, (method, path, body, answer[:300])
+        assert b'"status": 5' not in answer and b"server_error" not in answer, (path, body, answer)
+
+    def copied(values: dict) -> dict:
+        return json.loads(json.dumps(values))
+
+    for method, pattern, route, _ in ROUTES:
+        for path in paths(pattern.pattern):
+            path = path.replace("/lm", f"/{model}").replace("fuzz", f"fuzz-{model}")
+            if method == "GET" and model == "lm":
+                for value in map(str, [*VALUES, "000000001999999", "1" + "9" * 5000]):
+                    for name in ("limit", "after", "model"):
+                        check("GET", f"{path}?{name}={quote(value[:6000], errors='replace')}")
+            if method != "POST":
+                continue
+            needed = NEEDED.get(route, {})
+            places = [lambda body: body]
+            if route == "infer":
+                places += [lambda body: body["inputs"][0], lambda body: body["parameters"]]
+            for place in places:
+                names = fields_of(server, path, copied(needed), place)
+                served = {"model": model} if "model" in names else {}
+                for name, value in itertools.product(names, VALUES):
+                    for more in [{}, *MORE.get(route, [])]:
+                        body = copied({**served, **needed, **more})
+                        place(body)[name] = value
+                        check("POST", path, body)
+                seen |= {(route, name) for name in names}
+    assert {("completions", "stop"), ("generate", "stop"), ("infer", "shape")} <= seen
 
 
 def test_fuzzed_bytes(server):

@@ -216,6 +216,25 @@ def test_completions_that_score(server, model):
     assert error.status == 400 and error.json["error"]["message"] == error.json["detail"]
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/v1/models/none", 404),
+        ("GET", "/v1/completions", 405),
+        ("POST", "/v1/chat/completions", 404),
+        ("POST", "/v1/embeddings", 404),
+        ("POST", "/v1/completions/", 404),
+    ],
+)
+def test_refusals_in_the_form_of_openai(server, method, path, status):
+    answer = server.ask(method, path)
+    assert (answer.status, answer.json["error"]["code"]) == (status, status)
+    assert answer.json["error"]["message"] == answer.json["detail"]
+    assert answer.json["error"]["type"] == "invalid_request_error"
+    native = server.ask(method, "/v1/sessions/none/nothing")
+    assert native.status == 404 and "error" not in native.json
+
+
 def test_a_fork_whose_answer_was_lost(server, name):
     """The request is sent again, even if the original is gone meanwhile."""
     at, copy = f"/v1/sessions/{name}", f"{name[:50]}-copy"

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import secrets
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ..service import Route, Service
@@ -20,6 +21,7 @@ from ..streams.engine import Engine
 from ..streams.steps import LONGEST_ID, Step, identified, parse
 from ..transport.fields import Fields, wrong
 from ..transport.http import Answer, Request
+from ..transport.off_loop import LARGE, off_loop, written
 
 MOST_DIMENSIONS = 3
 TYPES = {"tokens": "INT64", "values": "FP32", "dt": "FP32", "text": "BYTES"}
@@ -107,13 +109,14 @@ def parse_inference(
 
 
 async def infer(service: Service, request: Request, name: str, version: str | None) -> Answer:
-    asked = parse_inference(service, name, version, await request.json())
+    asked = await request.parsed(partial(parse_inference, service, name, version))
     found = await run(service, request.user, asked)
     logits = found["logits"]
     output = {"name": "logits", "datatype": "FP32", "shape": [1, len(logits)], "data": logits}
     head = {"model_name": name, "model_version": found.get("version", "")}
     head |= {"id": asked.id} if asked.id else {}
-    return Answer({**head, "parameters": parameters_of(found), "outputs": [output]})
+    shown = {**head, "parameters": parameters_of(found), "outputs": [output]}
+    return Answer(shown if len(logits) <= LARGE else await off_loop(len(logits), written, shown))
 
 
 def parameters_of(found: dict[str, Any]) -> dict[str, int]:
@@ -125,7 +128,7 @@ async def run(service: Service, user: str, asked: Inference) -> dict[str, Any]:
     """The answer to the step: the logits, the version and, for a sequence, the position."""
     if asked.sequence is not None:
         answer = await service.step(user, asked.sequence, asked.step)
-        found: dict[str, Any] = json.loads(answer)
+        found: dict[str, Any] = await off_loop(len(answer), json.loads, answer)
         return found
     engine, key = asked.engine, f"~{secrets.token_hex(12)}"
     with service.work():

@@ -8,20 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import secrets
 import time
 from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+import numpy as np
+
 from ..service import Route, Service
-from ..streams.engine import Engine
+from ..streams.answers import LETTERS
+from ..streams.engine import Engine, in_bounds
 from ..streams.scoring import Scored, score
-from ..streams.steps import LONGEST_ID, MOST_STOPS, Step, bounded, encoded
+from ..streams.steps import LONGEST_ID, Step, bounded, encoded, stop_texts, token_list
 from ..streams.stops import StopText
 from ..streams.text import TextParts
-from ..transport.fields import Fields, integers, wrong
+from ..transport.deadline import within
+from ..transport.fields import Fields, wrong
 from ..transport.http import Answer, Request
+from ..transport.off_loop import off_loop, written
 from ..transport.problems import Problem
 
 MOST_CHOICES = 16
@@ -52,6 +59,12 @@ class Completion:
     echo: bool
     stream: bool
 
+    @property
+    def numbers(self) -> int:
+        """The most tokens and log-probabilities that the answer may have."""
+        tokens = len(self.prompts) * self.max_tokens + self.echo * sum(map(len, self.prompts))
+        return self.n * tokens * (1 if self.logprobs is None else 2 + self.logprobs)
+
 
 @dataclass
 class Choice:
@@ -67,7 +80,7 @@ class _Stopped(Exception):
     """A stop text was drawn."""
 
 
-def parse(values: dict[str, Any], service: Service) -> Completion:
+def parse(service: Service, values: dict[str, Any]) -> Completion:
     fields, limits = Fields(values), service.limits
     engine = service.models.newest(fields.text("model", None, LONGEST_ID))
     if engine.model.family != "lm":
@@ -76,11 +89,6 @@ def parse(values: dict[str, Any], service: Service) -> Completion:
         value = fields.take(name)
         if accepted is not None and value is not None and value not in accepted:
             raise wrong(name, value, "only its default")
-    stop = fields.take("stop", [])
-    stop = [stop] if isinstance(stop, str) else stop
-    good = isinstance(stop, list) and all(isinstance(one, str) and one for one in stop)
-    if not good or len(stop) > MOST_STOPS:
-        raise wrong("stop", stop, f"a text, or at most {MOST_STOPS} texts")
     found = Completion(
         engine=engine,
         prompts=_prompts(engine, fields.take("prompt", ""), service),
@@ -89,7 +97,7 @@ def parse(values: dict[str, Any], service: Service) -> Completion:
         temperature=fields.number("temperature", 1.0, 0.0, 2.0),
         top_p=fields.number("top_p", 1.0, 0.0, 1.0),
         seed=fields.integer("seed", secrets.randbits(31), 0, 2**62),
-        stop=tuple(stop),
+        stop=stop_texts(fields),
         logprobs=fields.integer("logprobs", None, 0, MOST_LOGPROBS),
         echo=fields.flag("echo"),
         stream=fields.flag("stream"),
@@ -99,6 +107,7 @@ def parse(values: dict[str, Any], service: Service) -> Completion:
         raise wrong("n", found.n, f"at most {MOST_CHOICES} choices for all prompts together")
     if found.stream and (len(found.prompts) * found.n > 1 or found.logprobs is not None):
         raise Problem(400, "stream is true; accepted with it: one prompt, n = 1, no logprobs")
+    in_bounds(0 if found.stream else found.numbers, limits)
     return found
 
 
@@ -109,16 +118,21 @@ def _prompts(engine: Engine, prompt: Any, service: Service) -> list[list[int]]:
         raise wrong("prompt", len(prompts), f"at most {MOST_CHOICES} prompts")
     found = []
     for one in prompts:
-        if isinstance(one, str):
-            tokens: Any = encoded(engine.model, one) if one else []
+        if isinstance(one, str) and one:
+            tokens = encoded(engine.model, one)
         else:
-            tokens = integers("prompt", one)
-        found.append(bounded(tokens, "prompt", service.limits).tolist() if len(tokens) else [])
+            tokens = token_list("prompt", [] if one == "" else one, service.limits)
+        if len(tokens):
+            bounded(tokens, "prompt", service.limits)
+            outside = tokens[(tokens < 0) | (tokens >= engine.model.vocab_size)]
+            if len(outside):
+                raise wrong("prompt", int(outside[0]), f"tokens 0 to {engine.model.vocab_size - 1}")
+        found.append(tokens.tolist())
     return found
 
 
 async def completions(service: Service, request: Request) -> Answer | None:
-    asked = parse(await request.json(), service)
+    asked = await request.parsed(partial(parse, service))
     head = {
         "id": "cmpl-" + secrets.token_hex(12),
         "object": "text_completion",
@@ -129,15 +143,31 @@ async def completions(service: Service, request: Request) -> Answer | None:
         if asked.stream:
             await _stream(service, request, asked, head)
             return None
-        choices = [
-            Choice(i, asked.prompts[i // asked.n]) for i in range(len(asked.prompts) * asked.n)
-        ]
-        await together(_complete(service, request.user, asked, c, None) for c in choices)
+        limits = service.limits
+        try:
+            return Answer(await within(limits.seconds, _whole(service, request, asked, head)))
+        except asyncio.TimeoutError as error:
+            flag = limits.flag("seconds")
+            detail = f"the completion took over {limits.seconds:g} s ({flag})"
+            raise Problem(504, detail) from error
+
+
+async def _whole(
+    service: Service, request: Request, asked: Completion, head: dict[str, Any]
+) -> bytes:
+    """The answer with all choices, as JSON."""
+    choices = [Choice(i, asked.prompts[i // asked.n]) for i in range(len(asked.prompts) * asked.n)]
+    await together(_complete(service, request.user, asked, c, None) for c in choices)
     prompt_tokens = sum(map(len, asked.prompts))
     drawn = sum(len(choice.tokens) for choice in choices)
     usage = {"prompt_tokens": prompt_tokens, "completion_tokens": drawn}
     usage["total_tokens"] = prompt_tokens + drawn
-    return Answer({**head, "choices": [_shown(asked, c) for c in choices], "usage": usage})
+
+    def answer() -> bytes:
+        return written({**head, "choices": [_shown(asked, c) for c in choices], "usage": usage})
+
+    scores = 1 if asked.logprobs is None else LETTERS
+    return await off_loop(asked.numbers * scores, answer)
 
 
 async def together(parts: Iterable[Coroutine[Any, Any, None]]) -> None:
@@ -197,13 +227,19 @@ async def _complete(
         if asked.max_tokens:
             step = Step(
                 "generate",
-                tokens=_array(choice.prompt),
+                tokens=np.array(choice.prompt, np.int64) if choice.prompt else None,
                 n=asked.max_tokens,
                 temperature=asked.temperature,
                 top_p=asked.top_p,
                 seed=asked.seed + choice.index % asked.n,
             )
-            await engine.run(key, step, 0, user, service.limits.seconds, drawn)
+            part_by_part = drawn if emit or asked.stop else None
+            done = await engine.run(key, step, 0, user, service.limits.seconds, part_by_part)
+            if part_by_part is None:
+                choice.tokens = done.event.tokens.tolist()
+                if parts:
+                    decode = engine.model.decode
+                    choice.text = await off_loop(len(choice.tokens), decode, choice.tokens)
             rest = stops.close(parts.close() if parts else "")
             choice.text += rest
             if emit and rest:
@@ -213,12 +249,8 @@ async def _complete(
     finally:
         await engine.drop(key)
     if asked.logprobs is not None:
-        tokens = choice.prompt + choice.tokens
-        choice.scored = await score(engine, tokens, asked.logprobs, user, service.limits)
-
-
-def _array(tokens: list[int]) -> Any:
-    return integers("prompt", tokens) if tokens else None
+        tokens, start = choice.prompt + choice.tokens, 0 if asked.echo else len(choice.prompt)
+        choice.scored = await score(engine, tokens, start, asked.logprobs, user, service.limits)
 
 
 def _shown(asked: Completion, choice: Choice) -> dict[str, Any]:
@@ -226,8 +258,7 @@ def _shown(asked: Completion, choice: Choice) -> dict[str, Any]:
     if asked.echo:
         tokens = choice.prompt + tokens
         text = (model.decode(choice.prompt) if model.tokenizer else "") + text
-    scored = choice.scored
-    logprobs = scored.shown(model, 0 if asked.echo else len(choice.prompt)) if scored else None
+    logprobs = choice.scored.shown(model) if choice.scored else None
     reason = choice.finish_reason
     shown = {"index": choice.index, "text": text, "token_ids": tokens}
     return {**shown, "logprobs": logprobs, "finish_reason": reason}
@@ -273,7 +304,7 @@ def error_of(problem: Problem) -> dict[str, Any]:
     return {"message": problem.detail, "type": kind, "param": None, "code": problem.status}
 
 
-NAMES = {"completions", "models"}
+PATHS = re.compile("/v1/(?!sessions|peers)")  # of OpenAI's API, including those that are not served
 ROUTES: list[Route] = [
     ("POST", "/v1/completions", "completions", completions),
     ("GET", "/v1/models", "models", models),

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from typing import Any
 
 from ..service import Route, Service
 from ..store.base import Row
-from ..streams.steps import LONGEST_ID, identified, parse
+from ..streams.steps import LONGEST_ID, Step, identified, parse
 from ..streams.text import Telling
 from ..transport.fields import Fields, shown, wrong
 from ..transport.http import Answer, Request
+from ..transport.limits import Limits
+from ..transport.off_loop import off_loop, written
 from ..transport.problems import Problem
 
 PAGE, MOST_OF_A_PAGE = 100, 1000
@@ -34,16 +37,12 @@ def _etag(row: Row) -> tuple[bytes, bytes]:
 
 
 async def feed(service: Service, request: Request, name: str, action: str) -> Answer:
-    step = parse(action, await request.json(), service.limits)
+    step = await request.parsed(partial(parse, action, limits=service.limits))
     return Answer(await service.step(request.user, name, step))
 
 
 async def generate(service: Service, request: Request, name: str) -> Answer | None:
-    values = await request.json()
-    stream = values.pop("stream", False)
-    if not isinstance(stream, bool):
-        raise wrong("stream", stream, "true or false")
-    step = parse("generate", values, service.limits, known=["stream"])
+    stream, step = await request.parsed(partial(_generation, service.limits))
     if not stream and request.header("accept") != "text/event-stream":
         return Answer(await service.step(request.user, name, step))
     events = request.events()
@@ -60,10 +59,17 @@ async def generate(service: Service, request: Request, name: str) -> Answer | No
     return None
 
 
+def _generation(limits: Limits, values: dict[str, Any]) -> tuple[bool, Step]:
+    stream = values.pop("stream", False)
+    if not isinstance(stream, bool):
+        raise wrong("stream", stream, "true or false")
+    return stream, parse("generate", values, limits, known=["stream"])
+
+
 async def page(service: Service, request: Request) -> Answer:
     """The user's sessions, sorted by id."""
     limit, after = request.query("limit") or str(PAGE), request.query("after") or ""
-    if not limit.isdecimal() or not limit.isascii() or not 1 <= int(limit[:9]) <= MOST_OF_A_PAGE:
+    if not re.fullmatch("[0-9]{1,9}", limit) or not 1 <= int(limit) <= MOST_OF_A_PAGE:
         raise Problem(400, f"limit = {shown(limit)}; accepted: 1 to {MOST_OF_A_PAGE}")
     most = int(limit)
     found = await service.sessions.page(request.user, after, most + 1)
@@ -153,7 +159,8 @@ async def memory(service: Service, request: Request, name: str) -> Answer:
     engine = service.models.of(row.model, row.fingerprint)
     if engine is None:
         raise Problem(409, f"the session's state is from other weights of model {row.model}")
-    return Answer(engine.memory(row.blob), headers=[_etag(row)])
+    shown = await off_loop(len(row.blob), lambda: written(engine.memory(row.blob)))
+    return Answer(shown, headers=[_etag(row)])
 
 
 SESSION = r"/v1/sessions/([^/]+)"

@@ -24,6 +24,7 @@ from ..streams.text import Telling
 from ..transport.fields import TOO_DEEP, wrong
 from ..transport.fields import parse as parse_json
 from ..transport.http import Gone, Receive, Scope, Send
+from ..transport.off_loop import off_loop
 from ..transport.problems import Problem
 
 OPERATIONS = ("feed", "score", "generate")
@@ -122,14 +123,14 @@ class Socket:
             text = message.get("text")
             if text is None:
                 raise Problem(400, "a binary message; accepted: JSON as text")
-            values = parse_json(text)
+            values = await off_loop(len(text), parse_json, text)
             answer_id = values.pop("id", None)
             if type(answer_id) not in (int, str, type(None)):
                 raise wrong("id", answer_id, "an integer or a text")
             operation = values.pop("op", "feed")
             if operation not in OPERATIONS:
                 raise wrong("op", operation, ", ".join(OPERATIONS))
-            step = parse(operation, values, self.service.limits)
+            step = await off_loop(len(text), parse, operation, values, self.service.limits)
             telling = self._telling(answer_id) if operation == "generate" else None
             answer = await self.service.step(self.user, self.name, step, telling)
             done = b'"done": true, ' if operation == "generate" else b""

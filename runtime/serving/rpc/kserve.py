@@ -9,6 +9,7 @@ import numpy as np
 
 from ..routes import kserve
 from ..service import Service
+from ..transport.off_loop import off_loop
 from ..transport.problems import Problem
 from .messages import Messages
 
@@ -49,8 +50,11 @@ class Calls:
         return self._new("ModelMetadataResponse", **facts)
 
     async def ModelInfer(self, service: Service, user: str, asked: Any) -> Any:
-        name = asked.model_name
-        inference = kserve.parse_inference(service, name, asked.model_version, _values(asked))
+        name, version = asked.model_name, asked.model_version
+        inference = await off_loop(
+            asked.ByteSize(),
+            lambda: kserve.parse_inference(service, name, version, _values(asked)),
+        )
         found = await kserve.run(service, user, inference)
         logits = found["logits"]
         output: dict[str, Any] = {"name": "logits", "datatype": "FP32", "shape": [1, len(logits)]}

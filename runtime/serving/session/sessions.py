@@ -18,12 +18,13 @@ from operator import methodcaller
 
 from ..store.base import Past, Remove, Row
 from ..store.commits import Commits, ConflictError
-from ..streams.answers import answer_of, encoded
+from ..streams.answers import answer_of, encoded, size_of
 from ..streams.engine import Done, Engine, Lost
 from ..streams.models import Models, Weights
 from ..streams.steps import Step
 from ..streams.text import Telling
 from ..transport.limits import Keeping, Limits
+from ..transport.off_loop import off_loop
 from ..transport.problems import Problem
 from .answered import Before, answered, remembered
 from .replay import extend_tail, rebuilt
@@ -86,7 +87,7 @@ class Sessions:
                     done = await self._run(key, session, step, user, telling)
                     # A restart is stored before it is answered, because the store may hold a later position.
                     durable = done.position if step.start else session.stored.position
-                    answer = self._answer(session.engine, step, done, durable)
+                    answer = await self._answer(session.engine, step, done, durable)
                     row = session.row._replace(
                         position=done.position,
                         blob=done.blob,
@@ -316,11 +317,14 @@ class Sessions:
         emit = telling.of(engine.model) if telling else None
         return await engine.run(key, step, position, user, self.limits.seconds, emit)
 
-    def _answer(self, engine: Engine, step: Step, done: Done, durable: int) -> bytes:
-        shown = answer_of(engine.model, step, done.event)
-        if self.keeping.behind:
-            shown["durable_position"] = durable
-        return encoded(shown)
+    async def _answer(self, engine: Engine, step: Step, done: Done, durable: int) -> bytes:
+        def answer() -> bytes:
+            shown = answer_of(engine.model, step, done.event)
+            if self.keeping.behind:
+                shown["durable_position"] = durable
+            return encoded(shown)
+
+        return await off_loop(size_of(step, done.event), answer)
 
     async def _again(self, session: Session, step: Step, user: str, state: Before) -> bytes:
         """The answer to a step that was done, computed from the state before it in a stream of its own."""
@@ -334,7 +338,7 @@ class Sessions:
             done = await engine.run(key, step, engine.check(state), user, self.limits.seconds)
         finally:
             await engine.drop(key)
-        return self._answer(engine, step, done, session.stored.position)
+        return await self._answer(engine, step, done, session.stored.position)
 
     async def _current(self, key: str, session: Session) -> bool:
         """Whether no other server has written the session since; checked before tokens are streamed."""

@@ -12,6 +12,16 @@ from ... import Model
 from .steps import Step
 from .text import TextParts
 
+BLOCK = 1_024  # numbers that are written in one call, which other threads cannot interrupt
+LETTERS = 32  # how much longer the text of a token takes than a number
+
+
+def size_of(step: Step, event: Any) -> int:
+    """How many numbers `answer_of` and `encoded` handle; see `off_loop`."""
+    arrays = (event.logits, event.log_probs, event.tokens)
+    size: int = sum(array.size for array in arrays if array is not None)
+    return size * LETTERS if step.texts else size
+
 
 def answer_of(model: Model, step: Step, event: Any) -> dict[str, Any]:
     """Builds the answer from the pool's last event of the step; `encoded` turns it into JSON."""
@@ -44,18 +54,23 @@ def encoded(answer: dict[str, Any]) -> bytes:
 
 
 def _value(value: Any) -> str:
-    """Nine digits identify a float32; printing it with all digits of a float64 takes ten times as long."""
     if type(value) is int:
         return str(value)
     if not isinstance(value, np.ndarray):
         return json.dumps(value)
     if value.ndim > 1:
         return f"[{', '.join(map(_value, value))}]"
-    numbers: list[float] = value.tolist()
+    blocks = (value[i : i + BLOCK] for i in range(0, len(value), BLOCK))
+    return f"[{', '.join(map(_numbers, blocks))}]"
+
+
+def _numbers(block: NDArray[np.float32]) -> str:
+    """Nine digits identify a float32; printing it with all digits of a float64 takes ten times as long."""
+    numbers: list[float] = block.tolist()
     shown = ", ".join(["%.9g"] * len(numbers)) % tuple(numbers)
     # Not a number, infinite, or a zero that would lose its sign.
     is_rare = "n" in shown or "-0," in shown or shown.endswith("-0")
-    return json.dumps(numbers) if is_rare else f"[{shown}]"
+    return json.dumps(numbers)[1:-1] if is_rare else shown
 
 
 def texts_of(model: Model, step: Step) -> list[str]:

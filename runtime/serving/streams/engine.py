@@ -7,6 +7,7 @@ goes to the store.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from functools import cached_property
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from ... import Model, PoolEvent, Stream, StreamPool, TsmError
 from ...async_pool import AsyncPool
 from ..transport.limits import Limits
+from ..transport.off_loop import off_loop
 from ..transport.problems import Problem, of_core
 from .steps import Chunk, Step
 
@@ -41,6 +43,13 @@ class Done(NamedTuple):
     blob: bytes
     event: Any  # tokens, logits, log_probs
     fed: Chunk  # everything that the stream read
+
+
+def in_bounds(numbers: int, limits: Limits) -> None:
+    if numbers > limits.numbers:
+        flag = limits.flag("numbers")
+        detail = f"the answer would have {numbers} numbers; accepted: {limits.numbers} ({flag})"
+        raise Problem(413, detail)
 
 
 class Engine:
@@ -121,17 +130,19 @@ class Engine:
     async def _run(
         self, key: bytes, step: Step, start: int, user: bytes, seconds: float, emit: Emit | None
     ) -> Done:
-        chunk = step.chunk(self.model, self.limits)
-        steps = 0 if chunk is None else len(chunk)
-        dt = step.intervals(steps)
-        common: dict[str, Any] = {"user": user, "timeout": seconds, "wait": False}
+        late = time.monotonic() + seconds
+        chunk, dt = await off_loop(step.size, self._inputs, step)
+        common: dict[str, Any] = {"user": user, "timeout": late - time.monotonic(), "wait": False}
         if step.action == "generate":
             if isinstance(dt, np.ndarray):
                 raise Problem(400, "dt is a list; accepted with generate: a number")
-            event = await self._generate(key, step, chunk, 1.0 if dt is None else dt, emit, common)
+            dt = 1.0 if dt is None else dt
+            if chunk is not None:
+                await self.pool.feed(key, chunk, dt=dt if self.model.takes_dt else None, **common)
+                common["timeout"] = late - time.monotonic()
+            event = await self._generate(key, step, dt, emit, common)
         else:
             assert chunk is not None
-            self._check_answer(step, steps)
             common["logits"] = step.logits or ("last" if step.top else None)
             common["log_probs"] = step.action == "score"
             event = await self.pool.feed(key, chunk, dt=dt, save=True, **common)
@@ -143,19 +154,17 @@ class Engine:
             raise Lost(self.limits)
         return Done(position, blob, event, fed)
 
+    def _inputs(self, step: Step) -> tuple[Chunk | None, float | NDArray[np.float32] | None]:
+        chunk = step.chunk(self.model, self.limits)
+        steps = 0 if chunk is None else len(chunk)
+        self._check_answer(step, steps)
+        return chunk, step.intervals(steps)
+
     async def _generate(
-        self,
-        key: bytes,
-        step: Step,
-        chunk: Chunk | None,
-        dt: float,
-        emit: Emit | None,
-        common: dict[str, Any],
+        self, key: bytes, step: Step, dt: float, emit: Emit | None, common: dict[str, Any]
     ) -> PoolEvent:
         options: dict[str, Any] = {"seed": step.seed, "dt": dt, "stop": step.stops(self.model)}
         options |= {"temperature": step.temperature, "top_k": step.top_k, "top_p": step.top_p}
-        if chunk is not None:
-            await self.pool.feed(key, chunk, dt=dt if self.model.takes_dt else None, **common)
         generation = self.pool.generate(key, step.n, save=True, **options, **common)
         if emit is None:
             return await generation
@@ -175,12 +184,8 @@ class Engine:
                 f"top = {step.top}, but the outputs of model {self.name} are numbers ({shown});"
                 " accepted: logits, last or each, which returns them",
             )
-        if step.logits == "each" and steps * self.model.output_size > self.limits.numbers:
-            raise Problem(
-                413,
-                f"{steps} steps of {self.model.output_size} logits;"
-                f" accepted: {self.limits.numbers} numbers ({self.limits.flag('numbers')})",
-            )
+        if step.logits == "each":
+            in_bounds(steps * self.model.output_size, self.limits)
 
     async def close(self, drain: bool) -> None:
         """Close the pool; with `drain`, after the running requests have finished."""

@@ -10,16 +10,18 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ... import Model
+from ... import Model, TsmError
 from ..transport.fields import Fields, integers, rows, wrong
 from ..transport.limits import Limits
-from ..transport.problems import Problem
+from ..transport.off_loop import SORTED, parts_of
+from ..transport.problems import Problem, of_core
 
 LONGEST_ID = 128
+LONGEST_STOP = 128
 MOST_STOPS = 16
 MOST_TOP = 100
 Chunk = NDArray[np.int64] | NDArray[np.float32]
-ChunkT = TypeVar("ChunkT", NDArray[np.int64], NDArray[np.float32])
+ChunkT = TypeVar("ChunkT", NDArray[np.int64], NDArray[np.float32], list[Any])
 
 
 class Step(NamedTuple):
@@ -45,6 +47,14 @@ class Step(NamedTuple):
     expected_position: int | None = None
     start: bool = False  # restart the stream first
     end: bool = False  # remove it afterwards
+
+    @property
+    def size(self) -> int:
+        """How many characters and numbers `chunk` and `intervals` convert."""
+        rows = self.values if isinstance(self.values, list) else []
+        width = len(rows[0]) if rows and isinstance(rows[0], list) else 1
+        dt = len(self.dt) if isinstance(self.dt, list) else 0
+        return len(self.text or "") + len(rows) * width + dt
 
     def chunk(self, model: Model, limits: Limits) -> Chunk | None:
         """The inputs in the form that the model takes; None if the request has none."""
@@ -82,7 +92,7 @@ class Step(NamedTuple):
 def parse(action: str, values: dict[str, Any], limits: Limits, known: Iterable[str] = ()) -> Step:
     """A step from the JSON object of a request. known: fields that the route has taken."""
     if [*values] == ["tokens"] and action != "generate" and values["tokens"] is not None:
-        return Step(action, tokens=integers("tokens", values["tokens"]))  # as most are
+        return Step(action, tokens=token_list("tokens", values["tokens"], limits))  # as most are
     fields = Fields(values, known)
     given = [name for name in ("text", "tokens", "values") if fields.has(name)]
     if len(given) > 1:
@@ -95,7 +105,7 @@ def parse(action: str, values: dict[str, Any], limits: Limits, known: Iterable[s
         "expected_position": fields.integer("expected_position", None, 0, 2**62),
     }
     if (tokens := fields.take("tokens")) is not None:
-        options["tokens"] = integers("tokens", tokens)
+        options["tokens"] = token_list("tokens", tokens, limits)
     if action == "feed":
         options["logits"] = fields.choice("logits", None, "last", "each")
     if action == "score":
@@ -118,15 +128,19 @@ def identified(request_id: str, request: Any) -> str:
     """The id and a digest of its request, in one line; "" if there is no id."""
     if not request_id:
         return ""
-    digest = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
-    return f"{json.dumps(request_id, ensure_ascii=False)[1:-1]} {digest[:24]}"
+    digest = hashlib.sha256()
+    for part in parts_of(request, SORTED):
+        digest.update(part.encode())
+    return f"{json.dumps(request_id, ensure_ascii=False)[1:-1]} {digest.hexdigest()[:24]}"
 
 
 def sampling(fields: Fields, limits: Limits) -> dict[str, Any]:
     stop = fields.take("stop", [])
     stop = stop if isinstance(stop, list) else [stop]
-    if len(stop) > MOST_STOPS or not all(type(one) in (int, str) and one != "" for one in stop):
-        raise wrong("stop", stop, f"at most {MOST_STOPS} tokens, as numbers or as texts")
+    if not _are_stops(stop, int, str):
+        kinds = f"numbers or texts of 1 to {LONGEST_STOP} characters"
+        raise wrong("stop", stop, f"at most {MOST_STOPS} tokens, as {kinds}")
+    integers("stop", [one for one in stop if type(one) is int])
     return {
         "temperature": fields.number("temperature", 1.0, 0.0, 100.0),
         "top_k": fields.integer("top_k", 0, 0, 2**31 - 1),
@@ -136,11 +150,37 @@ def sampling(fields: Fields, limits: Limits) -> dict[str, Any]:
     }
 
 
+def stop_texts(fields: Fields) -> tuple[str, ...]:
+    """Texts that end a completion, of any number of tokens."""
+    stop = fields.take("stop", [])
+    stop = [stop] if isinstance(stop, str) else stop
+    if not isinstance(stop, list) or not _are_stops(stop, str):
+        longest = f"1 to {LONGEST_STOP} characters"
+        raise wrong("stop", stop, f"a text of {longest}, or at most {MOST_STOPS} of them")
+    return tuple(stop)
+
+
+def _are_stops(stop: list[Any], *kinds: type) -> bool:
+    return len(stop) <= MOST_STOPS and all(
+        type(one) in kinds and (type(one) is int or 1 <= len(one) <= LONGEST_STOP) for one in stop
+    )
+
+
 def encoded(model: Model, text: str) -> NDArray[np.int64]:
     if model.tokenizer is None:
         instead = "tokens" if model.takes_tokens else "values"
         raise Problem(400, f"text is given, but the model has no dictionary; accepted: {instead}")
-    return model.encode(text)
+    try:
+        return model.encode(text)
+    except TsmError as error:
+        raise of_core(error) from error
+
+
+def token_list(name: str, value: Any, limits: Limits) -> NDArray[np.int64]:
+    """A list of integers; one that is too long is refused before it is looked at."""
+    if isinstance(value, list) and value:
+        bounded(value, name, limits)
+    return integers(name, value)
 
 
 def bounded(chunk: ChunkT, name: str, limits: Limits) -> ChunkT:

@@ -12,7 +12,8 @@ from ... import Model
 from .engine import Emit
 
 HALF = "\ufffd"  # what the bytes of an incomplete character decode to
-WINDOW = 64  # tokens to hold before earlier ones are dropped
+MOST_HALVES = 3  # of a character that is not complete yet
+WINDOW, KEPT = 64, 4  # tokens to hold before all but the last few are dropped
 
 
 class TextParts:
@@ -26,11 +27,12 @@ class TextParts:
     def add(self, tokens: Iterable[int]) -> str:
         self.tokens += tokens
         text = self.model.decode(self.tokens)
-        if text.endswith(HALF) or not text.startswith(self.given):
+        end = max(len(text.rstrip(HALF)), len(text) - MOST_HALVES)
+        if end < len(self.given) or not text.startswith(self.given):
             return ""
-        part, self.given = text[len(self.given) :], text
+        part, self.given = text[len(self.given) : end], text[:end]
         if len(self.tokens) > WINDOW:
-            self._forget()
+            self._forget(text)
         return part
 
     def close(self) -> str:
@@ -38,11 +40,12 @@ class TextParts:
         part, self.given = text[len(self.given) :], text
         return part
 
-    def _forget(self) -> None:
-        """Keep only the last token, if it decodes by itself (a byte of a character does not)."""
-        alone = self.model.decode(self.tokens[-1:])
-        if alone and HALF not in alone and self.given.endswith(alone):
-            self.tokens, self.given = self.tokens[-1:], alone
+    def _forget(self, text: str) -> None:
+        """Keep only the last tokens, if they decode by themselves (a rest of a character does not)."""
+        alone = self.model.decode(self.tokens[-KEPT:])
+        held = len(text) - len(self.given)
+        if len(alone) > held and text.endswith(alone):
+            self.tokens, self.given = self.tokens[-KEPT:], alone[: len(alone) - held]
 
 
 class Telling:

@@ -121,8 +121,12 @@ def wrong(name: str, value: Any, accepted: str) -> Problem:
 
 def shown(value: Any) -> str:
     """A value for an error message, in ASCII and shortened."""
-    text = json.dumps(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    text = ""
+    for part in json.JSONEncoder().iterencode(value):
+        text += part
+        if len(text) > 60:
+            return text[:57] + "..."
+    return text
 
 
 def integers(name: str, value: Any) -> NDArray[np.int64]:

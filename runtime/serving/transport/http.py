@@ -6,18 +6,20 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 from .deadline import within
 from .fields import parse
 from .limits import Limits
+from .off_loop import off_loop
 from .problems import Problem
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Coroutine[Any, Any, None]]
 Headers = list[tuple[bytes, bytes]]
+T = TypeVar("T")
 MOST_QUERY = 20
 # What tsm-serve puts into the scope:
 UNREAD = "tsm.unread"  # whether part of the body has not arrived yet
@@ -93,7 +95,12 @@ class Request:
                 return b"".join(parts)
 
     async def json(self) -> dict[str, Any]:
-        return parse(await self.body())
+        return await self.parsed(dict)
+
+    async def parsed(self, of: Callable[[dict[str, Any]], T]) -> T:
+        """What `of` makes of the JSON object in the body."""
+        body = await self.body()
+        return await off_loop(len(body), lambda: of(parse(body)))
 
     async def answer(self, answer: Answer) -> None:
         raw = answer.raw()

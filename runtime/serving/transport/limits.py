@@ -43,7 +43,9 @@ class Limits:
 
     body: int = _limit(1 << 20, "bytes of a request or of a WebSocket message")
     tokens: int = _limit(10_000, "steps that one request may feed, score or generate")
-    numbers: int = _limit(100_000, "logits in one answer")
+    numbers: int = _limit(
+        100_000, "logits in one answer; log-probabilities and tokens of a completion"
+    )
     sessions: int = _limit(100_000, "sessions in the store")
     share: int = setting(
         0, 0, 1 << 40, "sessions of one user, 0: all sessions divided by the users with tokens"
