@@ -35,17 +35,23 @@ def import_user_dir(folder: str | Path) -> list[str]:
     return [_import(f"tsm_user_{path.name}_{file.stem}", file, None) for file in files]
 
 
+def import_file(file: str | Path) -> str:
+    """Imports one Python file with plug-ins; returns the module."""
+    path = Path(file).resolve()
+    return _import(f"tsm_user_{path.parent.name}_{path.stem}", path, None)
+
+
 def _import(name: str, file: Path, search: list[str] | None) -> str:
     known = sys.modules.get(name)
     if known is not None:
         if known.__file__ != str(file):
-            raise ValueError(f"--user-dir: {file} and {known.__file__} would both be module {name}")
+            raise ValueError(f"{file} and {known.__file__} would both be module {name}")
         return name
     spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=search)
     if spec is None or spec.loader is None:
-        raise ImportError(f"--user-dir: {file} cannot be imported")
+        raise ImportError(f"{file} cannot be imported")
     module: ModuleType = importlib.util.module_from_spec(spec)
-    with _whole(f"--user-dir: {file}", name):
+    with _whole(str(file), name):
         sys.modules[name] = module
         spec.loader.exec_module(module)
     return name

@@ -1,4 +1,4 @@
-"""Fixtures for all tests: cells from the registry as parameters, and third-party cells with --user-dir."""
+"""Fixtures for all tests: cells from the registry as parameters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from tsm.plugin.cells import Cell, get_cell, list_cells
-from tsm.plugin.user_dir import import_user_dir
 from tsm.runtime import _core
 
 pytest_plugins = ["elsewhere"]
@@ -40,18 +39,6 @@ def representatives() -> list[type[Cell]]:
     compiled = [c for c in map(get_cell, list_cells()) if c.name in _core.cells]
     by_size = sorted(compiled, key=lambda c: len(c.gates) + len(c.states) + len(c.vectors))
     return [by_size[0], by_size[-1]]
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--user-dir", help="folder of third-party cells to test besides tsm's own")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("--user-dir"):
-        try:
-            import_user_dir(config.getoption("--user-dir"))
-        except (ValueError, FileNotFoundError) as error:
-            raise pytest.UsageError(str(error)) from error
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -1,4 +1,4 @@
-"""Any split of a sequence into chunks gives the same outputs and states as one pass."""
+"""Any split of a sequence into chunks gives the bits of one pass in the compiled layer."""
 
 from __future__ import annotations
 
@@ -7,37 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samples import B, T, make_layer, make_sample
-from tolerances import assert_close
-
-
-def chunked(run, sample, cuts):
-    state, outputs = sample.state, []
-    for start, end in zip([0, *cuts], [*cuts, T], strict=True):
-        dt = None if sample.dt is None else sample.dt[:, start:end]
-        lengths = (sample.lengths - start).clamp(0, end - start)
-        y, state = run(sample.x[:, start:end], state, dt, lengths)
-        outputs.append(y)
-    return torch.cat(outputs, dim=1), state
-
+from tsm.export.contract.formula import in_chunks
+from tsm.export.contract.samples import B, T, make_layer, make_sample
 
 splits = st.lists(st.integers(0, T), max_size=5).map(sorted)
-
-
-def test_reference(cell):
-    layer = make_layer(cell, torch.float64)
-    sample = make_sample(layer)
-    whole, last = sample.run(layer)
-
-    @settings(max_examples=8, deadline=None, derandomize=True)
-    @given(splits)
-    def check(cuts):
-        y, state = chunked(layer, sample, cuts)
-        assert_close(y, whole, "chunks", "float64", "y")
-        for name in state:
-            assert_close(state[name], last[name], "chunks", "float64", name)
-
-    check()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -54,7 +27,7 @@ def test_compiled_layer_is_bitwise(compiled_cell, dtype):
     @settings(max_examples=25, deadline=None, derandomize=True)
     @given(splits)
     def check(cuts):
-        y, state = chunked(run, sample, cuts)
+        y, state = in_chunks(run, sample, cuts)
         assert torch.equal(y, whole)
         assert all(torch.equal(state[name], last[name]) for name in state)
 

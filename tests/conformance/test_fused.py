@@ -3,16 +3,40 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
-from samples import B, H, I, Sample, T, gradients, make_layer, make_sample
 from tolerances import assert_close
+from tsm.export.contract.samples import B, H, I, Sample, T, make_layer, make_sample
 from tsm.plugin.layers import Recurrent
 from tsm.plugin.layers.operator import backward_operator, layer_operator
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+def gradients(layer: Recurrent, sample: Sample) -> dict[str, Tensor]:
+    """Outputs, last states, and the gradients of a random weighted sum of them with respect to every input and
+    parameter."""
+    x = sample.x.clone().requires_grad_()
+    state = {name: value.clone().requires_grad_() for name, value in sample.state.items()}
+    layer.zero_grad()
+    y, last = Sample(x, state, sample.dt, sample.lengths).run(layer)
+    generator = torch.Generator().manual_seed(5)
+    total = torch.zeros((), dtype=torch.float64)
+    for tensor in (y, *last.values()):
+        weight = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
+        total = total + (weight * tensor.double()).sum()
+    total.backward()
+    found: dict[str, Any] = {"y": y, "grad x": x.grad}
+    found |= {f"last {name}": value for name, value in last.items()}
+    found |= {f"grad state {name}": value.grad for name, value in state.items()}
+    found |= {f"grad {name}": parameter.grad for name, parameter in layer.named_parameters()}
+    missing = [name for name, value in found.items() if value is None]
+    assert not missing, f"no gradient reached {missing}"
+    return found
 
 
 @pytest.mark.parametrize("with_lengths", [False, True], ids=["whole", "lengths"])

@@ -1,8 +1,6 @@
-"""A model in the C++ runtime equals the model in PyTorch: every cell, family and kind of input, and any split
-into chunks.
+"""A model in the C++ runtime: rounded weights, many streams, every instruction set, changed formulas.
 
-Compiled cells and cells that run from the program in the file go through the same tests, and so do third-party
-cells (`--user-dir`) and one defined here.
+`test_contract.py` compares every cell with the model in PyTorch, in any chunks.
 """
 
 from __future__ import annotations
@@ -15,11 +13,9 @@ import sys
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from streamed import DTYPES, KINDS, B, Made, T
 from tolerances import assert_close
+from tsm.export.contract.streams import DTYPES, KINDS, StreamedModel, T, run_alone
 from tsm.export.tsm.package import package
 from tsm.plugin import build_model
 from tsm.plugin.cells import Cell, Vector, get_cell, register_cell
@@ -27,77 +23,14 @@ from tsm.plugin.cells.base import CELLS
 from tsm.runtime import Model, isa_levels
 
 
-def run(made: Made, model: Model) -> tuple[np.ndarray, list]:
-    """Runs each stream alone, in one chunk."""
-    streams = [model.create_stream() for _ in range(B)]
-    logits = [s.feed(*made.chunk(row)) for row, s in enumerate(streams)]
-    return np.stack(logits), streams
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_equals_the_model_in_torch(cell, kind, tmp_path):
-    made = Made(cell, kind, tmp_path)
-    logits, streams = run(made, Model.load(made.path))
-    expected, states = made.expected()
-    assert_close(logits, expected, "stream", "float32", "logits")
-    for row, stream in enumerate(streams):
-        assert stream.position == T
-        found = stream.state()
-        for number, layer in enumerate(states):
-            for name, value in layer.items():
-                assert_close(
-                    found[name][number],
-                    value[row],
-                    "stream",
-                    "float32",
-                    f"{name} of layer {number}",
-                )
-
-
 @pytest.mark.parametrize("dtype", DTYPES[1:])
 def test_rounded_weights(cell, dtype, tmp_path):
-    """Weights quantized on writing or on loading give the same bits, close to the model in float64."""
-    made = Made(cell, "lm tokens", tmp_path)
-    logits, _ = run(made, Model.load(made.path, dtype=dtype))
-    expected, _ = made.expected()
-    assert_close(logits, expected, "stream", dtype, "logits")
-    written = Made(cell, "lm tokens", tmp_path, dtype)
-    again, _ = run(written, Model.load(written.path, dtype=dtype))
-    assert np.array_equal(logits, again)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_any_chunks_and_any_batch_are_bitwise(cell, dtype, tmp_path):
-    made = Made(cell, "lm tokens", tmp_path)
-    model = Model.load(made.path, dtype=dtype)
-    whole, ends = run(made, model)
-    scores = [s.score(*made.chunk(row)) for row, s in enumerate(_fresh(model))]
-
-    @settings(max_examples=10, deadline=None, derandomize=True)
-    @given(st.lists(st.lists(st.integers(0, T), max_size=4).map(sorted), min_size=B, max_size=B))
-    def check(cuts):
-        streams, pieces = _fresh(model), [[] for _ in range(B)]
-        for start, end in zip(
-            zip(*[_padded([0, *c]) for c in cuts], strict=True),
-            zip(*[_padded([*c, T]) for c in cuts], strict=True),
-            strict=True,
-        ):  # ragged chunks: each stream is split differently
-            chunks = [made.chunk(r, start[r], end[r]) for r in range(B)]
-            dts = None if made.dt is None else [dt for _, dt in chunks]
-            found = model.feed_many(streams, [x for x, _ in chunks], dts)
-            for row, logits in enumerate(found):
-                pieces[row].append(logits)
-        for row, (stream, end) in enumerate(zip(streams, ends, strict=True)):
-            assert np.array_equal(np.concatenate(pieces[row]), whole[row])
-            assert stream.save_state() == end.save_state()
-        for row, stream in enumerate(_fresh(model)):
-            parts = [
-                stream.score(*made.chunk(row, a, b))
-                for a, b in zip([0, *cuts[row]], [*cuts[row], T], strict=True)
-            ]
-            assert np.array_equal(np.concatenate(parts), scores[row])
-
-    check()
+    """Weights quantized on writing or on loading give the same bits."""
+    logits = []
+    for written in ("float32", dtype):
+        model = StreamedModel(cell, "lm tokens", tmp_path, written)
+        logits.append(run_alone(model, Model.load(model.path, dtype=dtype))[0])
+    assert np.array_equal(*logits)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -114,14 +47,6 @@ def test_threads_and_crowds_are_bitwise(dtype, tmp_path):
     found = threaded.feed_many([threaded.create_stream() for _ in chunks], chunks)
     for chunk, logits in zip(chunks, found, strict=True):
         assert np.array_equal(logits, alone.create_stream().feed(chunk))
-
-
-def _fresh(model: Model) -> list:
-    return [model.create_stream() for _ in range(B)]
-
-
-def _padded(places: list[int]) -> list[int]:
-    return [*places, *[T] * (5 - len(places))]
 
 
 LEVEL_PROGRAM = """
@@ -148,7 +73,7 @@ print(json.dumps({"level": model.level, "logits": np.stack(whole).tolist()}))
 def test_every_level_of_this_machine(level, tmp_path):
     """One process per instruction set and dtype: results are close to the model in torch, and single steps give
     the same bits."""
-    made = Made(get_cell("plstm"), "lm tokens", tmp_path)
+    made = StreamedModel(get_cell("plstm"), "lm tokens", tmp_path)
     expected, _ = made.expected()
     dt = None if made.dt is None else made.dt.tolist()
     for dtype in DTYPES:
@@ -193,16 +118,16 @@ def own_cell():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_cell_that_is_not_compiled_in(own_cell, kind, tmp_path):
-    made = Made(own_cell, kind, tmp_path, cell_options="rate=0.3:floor=0.2")
+    made = StreamedModel(own_cell, kind, tmp_path, cell_options="rate=0.3:floor=0.2")
     model = Model.load(made.path)
     assert all(layer.interpreted for layer in model.layers)
-    logits, _ = run(made, model)
+    logits, _ = run_alone(made, model)
     assert_close(logits, made.expected()[0], "stream", "float32", "logits")
 
 
 def test_a_changed_formula_does_not_run_the_built_in_one(monkeypatch, tmp_path):
     cell = get_cell("plstm")
-    before, _ = run(made := Made(cell, "lm tokens", tmp_path), Model.load(made.path))
+    before, _ = run_alone(made := StreamedModel(cell, "lm tokens", tmp_path), Model.load(made.path))
 
     class Changed(cell):
         @staticmethod
@@ -211,10 +136,10 @@ def test_a_changed_formula_does_not_run_the_built_in_one(monkeypatch, tmp_path):
             return {**new, "h": 0.5 * new["h"]}
 
     monkeypatch.setitem(CELLS._entries, "plstm", Changed)
-    made = Made(Changed, "lm tokens", tmp_path, backend="reference")
+    made = StreamedModel(Changed, "lm tokens", tmp_path, backend="reference")
     model = Model.load(made.path)
     assert model.layers[0].cell == "plstm" and model.layers[0].interpreted
-    logits, _ = run(made, model)
+    logits, _ = run_alone(made, model)
     assert_close(logits, made.expected()[0], "stream", "float32", "logits")
     assert not np.allclose(logits, before, atol=1e-3)
 

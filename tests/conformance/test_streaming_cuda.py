@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from streamed import DTYPES, KINDS, B, Made, T
 from tolerances import assert_close
+from tsm.export.contract.streams import DTYPES, KINDS, B, StreamedModel, T
 from tsm.export.tsm.package import package
 from tsm.plugin import build_model
 from tsm.plugin.cells import get_cell
@@ -25,7 +25,7 @@ def built_with_cuda():
     assert _core.with_cuda, "a GPU is here, but the core was built without CUDA"
 
 
-def on_gpu(made: Made, dtype: str = "float32") -> Model:
+def on_gpu(made: StreamedModel, dtype: str = "float32") -> Model:
     model = Model.load(made.path, device="cuda", dtype=dtype)
     assert (model.device, model.dtype) == ("cuda", dtype)
     return model
@@ -40,7 +40,7 @@ def assert_same_state(found: dict, expected: dict, dtype: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_equals_the_model_in_torch(compiled_cell, kind, tmp_path):
-    made = Made(compiled_cell, kind, tmp_path)
+    made = StreamedModel(compiled_cell, kind, tmp_path)
     model = on_gpu(made)
     streams = [model.create_stream() for _ in range(B)]
     logits = np.stack([s.feed(*made.chunk(row)) for row, s in enumerate(streams)])
@@ -59,7 +59,7 @@ def test_equals_the_model_in_torch(compiled_cell, kind, tmp_path):
 def test_chunks_and_ragged_batches(compiled_cell, dtype, tmp_path):
     """Any split into chunks and batches gives the same results as one chunk, and agrees with the model in
     float64."""
-    made = Made(compiled_cell, "lm tokens", tmp_path)
+    made = StreamedModel(compiled_cell, "lm tokens", tmp_path)
     model, expected = on_gpu(made, dtype), made.expected()[0]
     whole = [model.create_stream() for _ in range(B)]
     logits = [s.feed(*made.chunk(row)) for row, s in enumerate(whole)]
@@ -83,7 +83,7 @@ def test_chunks_and_ragged_batches(compiled_cell, dtype, tmp_path):
 @pytest.mark.parametrize("kind", ["lm tokens", "lm one-hot", "tagger values"])
 def test_many_streams(compiled_cell, kind, dtype, tmp_path):
     """Twice feeds chunks of 0 to 9 steps to more streams than a single launch can take through all steps."""
-    made = Made(compiled_cell, kind, tmp_path)
+    made = StreamedModel(compiled_cell, kind, tmp_path)
     here, there = Model.load(made.path), on_gpu(made, dtype)
     generator = np.random.default_rng(2)
     ours = [here.create_stream() for _ in range(MANY)]
@@ -162,7 +162,7 @@ def test_long_chunks(hidden, tmp_path):
 
 
 def test_states_move_between_cpu_and_gpu(compiled_cell, tmp_path):
-    made = Made(compiled_cell, "lm tokens", tmp_path)
+    made = StreamedModel(compiled_cell, "lm tokens", tmp_path)
     here, there = Model.load(made.path), on_gpu(made)
     assert here.fingerprint == there.fingerprint
     expected = here.create_stream().feed(*made.chunk(0))
@@ -179,7 +179,7 @@ def test_states_move_between_cpu_and_gpu(compiled_cell, tmp_path):
 
 
 def test_fork_reset_and_scores(compiled_cell, tmp_path):
-    made = Made(compiled_cell, "lm tokens", tmp_path)
+    made = StreamedModel(compiled_cell, "lm tokens", tmp_path)
     here, there = Model.load(made.path), on_gpu(made)
     x, dt = made.chunk(0)
     ours, theirs = here.create_stream(), there.create_stream()
@@ -200,7 +200,7 @@ def test_fork_reset_and_scores(compiled_cell, tmp_path):
 
 
 def test_generation(compiled_cell, tmp_path):
-    made = Made(compiled_cell, "lm tokens", tmp_path)
+    made = StreamedModel(compiled_cell, "lm tokens", tmp_path)
     here, there = Model.load(made.path), on_gpu(made)
     once, twice = there.create_stream(), there.create_stream()
     drawn = once.generate(12, seed=3)
@@ -213,7 +213,7 @@ def test_generation(compiled_cell, tmp_path):
 
 
 def test_what_is_refused_changes_nothing(tmp_path):
-    made = Made(get_cell("lstm_softsign"), "tagger values", tmp_path)
+    made = StreamedModel(get_cell("lstm_softsign"), "tagger values", tmp_path)
     # Inputs near the largest float make z infinite, and softsign of infinity is NaN.
     with torch.no_grad():
         made.torch.layers[0].weight_x.mul_(100)
@@ -236,7 +236,7 @@ def test_what_is_refused_changes_nothing(tmp_path):
 
 
 def test_many_threads(tmp_path):
-    made = Made(get_cell("plstm"), "lm tokens", tmp_path)
+    made = StreamedModel(get_cell("plstm"), "lm tokens", tmp_path)
     model = on_gpu(made)
     expected = model.create_stream().feed(*made.chunk(0))
 
@@ -273,7 +273,7 @@ def test_many_threads_with_many_streams(tmp_path):
 def test_leaves_the_callers_device_as_it_was(tmp_path):
     if torch.cuda.device_count() < 2:
         pytest.skip("needs two GPUs")
-    made = Made(get_cell("plstm"), "lm tokens", tmp_path)
+    made = StreamedModel(get_cell("plstm"), "lm tokens", tmp_path)
     with torch.cuda.device(1):
         model = on_gpu(made)
         stream = model.create_stream()
@@ -288,6 +288,6 @@ def test_leaves_the_callers_device_as_it_was(tmp_path):
 
 
 def test_a_cell_that_is_not_compiled_in(tmp_path):
-    made = Made(get_cell("nru"), "lm tokens", tmp_path)
+    made = StreamedModel(get_cell("nru"), "lm tokens", tmp_path)
     with pytest.raises(TsmError, match=r"layer 0 has the cell 'nru'.*accepted: .*lstm, .*cpu"):
         Model.load(made.path, device="cuda")

@@ -10,9 +10,9 @@ import onnxruntime
 import pytest
 import torch
 
-from samples import B, H, I, T, make_layer, make_sample
 from tolerances import assert_close
 from tsm.benchmarks.saturation import saturates
+from tsm.export.contract.samples import B, H, I, T, make_layer, make_sample
 from tsm.export.onnx.layer import layer_model, quantized
 from tsm.export.onnx.nodes import OPERATORS, SIMPLE
 from tsm.plugin.cells.tape.ops import DEFINED, PRIMITIVES

@@ -14,9 +14,9 @@ from onnx import helper
 from torch import nn
 
 import tsm.nn
-from samples import make_layer, make_sample
 from tolerances import assert_close
 from tsm.export import VerifyError, module_to_onnx
+from tsm.export.contract.samples import make_layer, make_sample
 from tsm.export.onnx.model import IR, OPSET
 from tsm.export.onnx.operator import DOMAIN, FOUND, VERSION, Translation, layer_function
 from tsm.plugin.layers import Recurrent

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamed import Made
 from tolerances import assert_close
+from tsm.export.contract.streams import StreamedModel
 from tsm.plugin.cells import get_cell
 from tsm.runtime import Cancel, Model, TsmError
 
@@ -17,7 +17,7 @@ LENGTHS = (1, 700, 3, 0, 40, 40, 129, 2)
 @pytest.fixture
 def both(tmp_path):
     """The same model on the GPU and on the CPU."""
-    made = Made(get_cell("plstm"), "lm tokens", tmp_path)
+    made = StreamedModel(get_cell("plstm"), "lm tokens", tmp_path)
     return Model.load(made.path, device="cuda"), Model.load(made.path)
 
 

@@ -7,7 +7,8 @@ from collections import Counter
 
 import pytest
 
-from tsm.plugin.cells.tape.derive import differentiate
+from tsm.plugin.cells import get_cell
+from tsm.plugin.cells.tape.derive import activate, differentiate
 from tsm.plugin.cells.tape.ops import NumpyOps
 from tsm.plugin.cells.tape.record import Recorder
 
@@ -44,3 +45,13 @@ def test_adding_what_is_negative_is_subtracting(swapped):
     found = tape.run(NumpyOps, {"a": 0.5, "b": 0.25, "d.y": 1.0})
     assert found["d.a"] == -found["d.b"] == pytest.approx(math.exp(0.25))
     assert operations["add"] == 0 and operations["sub"] == 1
+
+
+@pytest.mark.parametrize("name", ["lstm", "plstm"])
+def test_backward_reads_what_the_gates_became(name):
+    cell = get_cell(name)
+    backward = differentiate(cell.tape(), [f"z.{g}" for g in cell.gates])
+    gates, step, backward = activate(cell.tape(), backward, cell.gates)
+    ends = [gates.nodes[ref].op for ref in gates.outputs.values()]
+    assert sorted(ends) == ["sigmoid"] * (len(cell.gates) - 1) + ["tanh"]
+    assert not [i for i in step.inputs() | backward.inputs() if i.startswith("z.")]

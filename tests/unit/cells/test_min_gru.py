@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from samples import backends
 from tolerances import assert_close
+from tsm.export.contract.samples import backends
 from tsm.export.tsm.package import model_tensors, package
 from tsm.plugin import build_model
 from tsm.plugin.cells import get_cell

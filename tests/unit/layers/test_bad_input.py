@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from samples import B, H, I, T, backends, make_layer, make_sample
+from tsm.export.contract.samples import B, H, I, T, backends, make_layer, make_sample
 from tsm.plugin.layers import Recurrent
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from samples import backends
+from tsm.export.contract.samples import backends
 from tsm.plugin.cells import Cell, get_cell
 from tsm.plugin.layers import Recurrent
 from tsm.plugin.layers.dropout import locked_dropout, weight_drop, word_mask

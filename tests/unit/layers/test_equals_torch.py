@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from samples import backends
 from tolerances import assert_close
+from tsm.export.contract.samples import backends
 from tsm.plugin.cells import get_cell
 from tsm.plugin.layers import Recurrent
 from tsm.plugin.layers.parameters import all_rows

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import tsm.nn
-from samples import backends
+from tsm.export.contract.samples import backends
 from tsm.plugin.layers import Recurrent
 
 B, T, I, H = 3, 5, 4, 6

@@ -1,5 +1,4 @@
-"""Random layers, inputs and runs for tests over the registry. Dimensions are named as in
-plugin/cells/base.py."""
+"""Random layers, inputs and runs of any cell. Dimensions are named as in plugin/cells/base.py."""
 
 from __future__ import annotations
 
@@ -10,10 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tsm.plugin.cells import Cell
-from tsm.plugin.cells.tape.ops import NumpyOps
-from tsm.plugin.layers import Recurrent
-from tsm.plugin.layers.choose import choose
+from ...plugin.cells import Cell
+from ...plugin.cells.tape.ops import NumpyOps
+from ...plugin.layers import Recurrent
+from ...plugin.layers.choose import choose
+
+Array = np.ndarray[Any, Any]
 
 B, T, I, H = 5, 17, 3, 6
 
@@ -28,7 +29,7 @@ class Sample:
     lengths: Tensor | None
 
     def run(self, layer: Recurrent) -> tuple[Tensor, dict[str, Tensor]]:
-        return layer(self.x, self.state, dt=self.dt, lengths=self.lengths)
+        return layer(self.x, self.state, dt=self.dt, lengths=self.lengths)  # type: ignore[no-any-return]
 
 
 def make_layer(
@@ -62,33 +63,11 @@ def make_sample(layer: Recurrent, with_dt: bool = True, with_lengths: bool = Tru
     )
 
 
-def gradients(layer: Recurrent, sample: Sample) -> dict[str, Tensor]:
-    """Outputs, last states, and the gradients of a random weighted sum of them with respect to every input and
-    parameter."""
-    x = sample.x.clone().requires_grad_()
-    state = {name: value.clone().requires_grad_() for name, value in sample.state.items()}
-    layer.zero_grad()
-    y, last = Sample(x, state, sample.dt, sample.lengths).run(layer)
-    generator = torch.Generator().manual_seed(5)
-    total = torch.zeros((), dtype=torch.float64)
-    for tensor in (y, *last.values()):
-        weight = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
-        total = total + (weight * tensor.double()).sum()
-    total.backward()
-    found: dict[str, Any] = {"y": y, "grad x": x.grad}
-    found |= {f"last {name}": value for name, value in last.items()}
-    found |= {f"grad state {name}": value.grad for name, value in state.items()}
-    found |= {f"grad {name}": parameter.grad for name, parameter in layer.named_parameters()}
-    missing = [name for name, value in found.items() if value is None]
-    assert not missing, f"no gradient reached {missing}"
-    return found
-
-
-def run_numpy(layer: Recurrent, sample: Sample) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+def run_numpy(layer: Recurrent, sample: Sample) -> tuple[Array, dict[str, Array]]:
     """The layer in numpy, step by step, independent of torch: the ground truth in float64."""
     cell = layer.cell
 
-    def array(tensor: Tensor) -> np.ndarray:
+    def array(tensor: Tensor) -> Array:
         return tensor.detach().numpy()
 
     weights = {name: array(layer.matrix(name)) for name in layer.weights}
