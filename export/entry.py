@@ -62,8 +62,9 @@ def export(
     graph has; None: lengths, and dt if the cell takes it; each must then be given with every chunk. steps:
     length of the long stream of the verification. text: tokens [n] of a real text, or another `Data`, on which
     loss and accuracy are compared. quality_limit: below float32, the largest accepted relative change of the
-    perplexity, or divergence of the outputs in nats; on the text or, without one, on a sample. Also writes
-    FILE.report.json and FILE.drift.png.
+    perplexity, or divergence of the outputs in nats; on the text or, without one, on a sample. progress: called
+    with a few words about each step; watch: called with every check. Also writes FILE.report.json and
+    FILE.drift.png.
     """
     made = get_format(format)
     target = Path(path)

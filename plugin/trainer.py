@@ -31,6 +31,11 @@ Callback = Callable[["Trainer", str, dict[str, Any]], None]
 class Trainer:
     """Trains an architecture, given by name.
 
+    arch        a name of `tsm.plugin.list_architectures()`
+    data        a folder of tsm-preprocess, or a file that the task reads
+    task        what is trained; by default what fits the architecture and the data
+    optimizer, lr_scheduler, criterion
+                names, as for the flags of `tsm-train`
     settings    those of `tsm-train`, spelled like its flags with underscores
     callbacks   called as callback(trainer, kind, values) for every report: "start", "train", "valid",
                 "epoch", "done", "note"; trainer.stop() ends training after the current update

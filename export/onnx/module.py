@@ -50,13 +50,13 @@ def module_to_onnx(
     more_inputs: Sequence[Any] = (),
     tolerance: float = 1e-4,
 ) -> Report:
-    """Write the module in eval mode, verified in ONNX Runtime; raises VerifyError if it differs.
+    """Write the module in eval mode to `path`, verified in ONNX Runtime; raises VerifyError if it differs.
 
     args, kwargs: example inputs; args is a tuple, or one tensor. dynamic_shapes: as torch.export takes them; by
     default every size that the module leaves open is dynamic (give examples with sizes above 1). recurrence:
-    "scan" or "loop". more_inputs: args of further calls to compare, beside the example and a larger one.
-    tolerance: for each output, relative to its largest magnitude, or to 1 if that is larger. If the comparison
-    fails, an earlier file of that name is kept.
+    "scan" or "loop". input_names, output_names: of the graph. more_inputs: args of further calls to compare,
+    beside the example and a larger one. tolerance: for each output, relative to its largest magnitude, or to 1
+    if that is larger. If the comparison fails, an earlier file of that name is kept.
     """
     import torch
 

@@ -210,8 +210,10 @@ def register_cell(name: str) -> Callable[[C], C]:
 
 
 def get_cell(name: str) -> type[Cell]:
+    """The cell that is registered as `name`."""
     return CELLS.get(name)
 
 
 def list_cells() -> list[str]:
+    """The names of all registered cells."""
     return CELLS.names()

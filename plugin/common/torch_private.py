@@ -43,6 +43,12 @@ def is_traced(tensors: Iterable[Tensor]) -> bool:
     return bool(torch._C._get_tracing_state()) or not _PLAIN.issuperset(map(type, tensors))
 
 
+@constant_for_compilers
+def in_onnx_export() -> bool:
+    """torch.onnx.is_in_onnx_export(), for which compilers would put False."""
+    return torch.onnx.is_in_onnx_export()
+
+
 def is_plain(tensors: Sequence[Tensor]) -> bool:
     """Whether a call may go past torch's operators: it is neither traced nor transformed, nor is any tangent
     given."""

@@ -197,6 +197,14 @@ def refuse(what: str) -> NoReturn:
     )
 
 
+def refuse_script(layer: Any) -> NoReturn:
+    """A layer's `__prepare_scriptable__`, which torch.jit.script calls."""
+    raise NotImplementedError(
+        f"torch.jit.script cannot compile {type(layer).__name__}; accepted: torch.jit.trace, "
+        "torch.export.export, or tsm-export torchscript for a model of tsm-train"
+    )
+
+
 def expect(like: Tensor, name: str, tensor: Tensor | None, dtype: torch.dtype, *shape: Any) -> None:
     """Raises ValueError unless an array read by the core has the expected device, dtype and shape."""
     if tensor is None:

@@ -19,6 +19,7 @@ from ..common.torch_private import (
     apply_function,
     graph_is_retained,
     has_tangent,
+    in_onnx_export,
     is_traced,
     is_transformed,
     without_autocast,
@@ -207,12 +208,21 @@ def run_operator(
     vectors: Mapping[str, Tensor],
 ) -> tuple[Tensor, list[Tensor]]:
     """`run_function` as `tsm::layer`. inputs: x, weight_x, bias, weight_h; vectors: their values."""
+    if in_onnx_export():
+        raise NotImplementedError(
+            "torch.onnx.export cannot translate the compiled layer; accepted: "
+            "tsm.export.module_to_onnx(module, args, path), which writes a loop for any number of steps, or a "
+            'layer with backend="reference", which torch.onnx.export unrolls'
+        )
     exact = call.state_dtype
     first = torch.stack([value.to(exact) for value in state])
     values = [value.to(exact) for value in vectors.values()]
     packed = torch.stack(values) if values else first.new_empty(0, call.shape[3])
     tensors = (*inputs, first, packed)
     keep = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+    keep = (
+        keep or torch.jit.is_tracing()
+    )  # torch.jit.trace checks its graph by one without gradients
     y, last, *_ = layer_operator(call.cell, call.constants, call.dtype, *tensors, dt, lengths, keep)
     return y, [last[i].clone() for i in range(len(first))]
 

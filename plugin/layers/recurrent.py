@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..cells import get_cell
 from ..common.checks import check_integer, check_rate
 from ..init import gate_biases
-from .checks import check_starts
+from .checks import check_starts, refuse_script
 from .contract import state_dtype_of
 from .dropout import dropped
 from .over_time import CellOverTime, Numbers
@@ -38,14 +38,6 @@ class Recurrent(CellOverTime, nn.Module):
     weight only (`matrix` adds rows of zeros). weight_h is None if no gate reads h. States are float32 (float64
     in a float64 layer). The state returned by one call may be passed to the next. The result does not depend on
     how a sequence is split into chunks.
-
-    cell: a registered name. options: constants and vectors of the cell (`eps=1e-5`, `p=0.7` fixes p), or a
-    composite cell's own. init, init_options: an initialiser of `tsm.plugin.init` and its arguments.
-    backend: "fused" (compiled core), "reference" (autograd over the program), or "auto" (fused if possible).
-    weight_dropout: share of weight_h dropped in each call during training.
-    freeze_recurrent: weight_h keeps its initial values.
-    vector_starts: learned vector -> the part (low, high) of its usual range in which it starts.
-    input_dropout: share of the inputs of a row dropped in each call during training, the same at every step.
     """
 
     weight_h: nn.Parameter | None  # None: no gate of the cell reads h
@@ -66,6 +58,22 @@ class Recurrent(CellOverTime, nn.Module):
         input_dropout: float = 0.0,
         **options: Any,
     ) -> None:
+        """Builds the layer and draws its parameters.
+
+        cell: the name of a registered cell (`tsm.plugin.list_cells()`).
+        input_size: width of x.
+        hidden_size: units of the layer.
+        backend: "fused" (compiled core), "reference" (autograd over the formula), "auto" (fused if possible).
+        init: an initialiser of the gate biases (`tsm.plugin.init`), such as "chrono".
+        init_options: arguments of the initialiser, such as {"t_max": 100}.
+        weight_dropout: share of weight_h that is dropped in each call during training.
+        freeze_recurrent: whether weight_h keeps its initial values.
+        vector_starts: learned vector -> the part (low, high) of its usual range in which it starts.
+        input_dropout: share of the inputs of a row that is dropped in each call during training, the same at
+            every step.
+        options: of the cell: its constants (eps=1e-5), values for vectors that are otherwise learned (p=0.7),
+            or a composite cell's own.
+        """
         for name in OF_STACKS:
             if name in options and name not in get_cell(cell).options():
                 raise ValueError(
@@ -170,9 +178,12 @@ class Recurrent(CellOverTime, nn.Module):
         dt: Tensor | float | None = None,
         lengths: Tensor | Sequence[int] | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """(y, state) after the chunk. After the end of a row y is 0 and its state does not change.
+        """Returns (y [B,T,H], state after the chunk). On a GPU y may be a strided view.
 
-        dt: a number, or a tensor that broadcasts to [B,T]. On a GPU y may be a strided view.
+        x: [B,T,I] in the layer's dtype.
+        state: name -> [B, width] before the chunk; None: zeros.
+        dt: time since the previous step, for cells that take it: a number, or broadcasting to [B,T].
+        lengths: valid steps of each row [B]. After them y is 0 and the state of the row does not change.
         """
         if self.training and "frozen" in self._buffers and not torch.compiler.is_compiling():
             self.restore_frozen()
@@ -187,7 +198,13 @@ class Recurrent(CellOverTime, nn.Module):
         numbers = Numbers(weight_x, bias, weight_h, raw, others, rates)
         return self.run(x, numbers, state, dt, lengths, self.finite_padding)
 
+    if TYPE_CHECKING:
+        __call__ = forward
+
+    __prepare_scriptable__ = refuse_script
+
     def extra_repr(self) -> str:
+        """The arguments in repr()."""
         given = "".join(f", {k}={v!r}" for k, v in self.options.items() if v is not None)
         return f"{self.cell.name}, {self.input_size}, {self.hidden_size}, backend={self.backend!r}{given}"
 

@@ -19,7 +19,7 @@ def load(
 ) -> LoadedModel:
     """A trained model from a checkpoint of tsm-train (needs torch) or a .tsm file (needs only numpy).
 
-    >>> model = tsm.load("model.tsm")                         # or runs/lm/checkpoint_best.pt
+    >>> model = tsm.load("model.tsm")                         # path: also runs/lm/checkpoint_best.pt
     >>> model.generate("the old sailor", 40, seed=1)          # language models: text
     >>> model.score("the old sailor slept").perplexity
     >>> model.predict(["good", "bad"]).labels                 # classifiers: names of classes

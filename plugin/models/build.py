@@ -57,7 +57,7 @@ for _name, _module in {
 
 
 def register_model(name: str) -> Callable[[M], M]:
-    """Class decorator: registers a family, whose constructor takes (Config, Sizes, pretrained)."""
+    """Class decorator: registers a family as `name`; its constructor takes (Config, Sizes, pretrained)."""
 
     def enter(cls: M) -> M:
         if not dataclasses.is_dataclass(getattr(cls, "Config", None)):
@@ -81,7 +81,7 @@ def register_model_architecture(model_name: str, arch_name: str) -> Callable[[Pr
 
 
 def list_architectures(model: str | None = None) -> list[str]:
-    """All names, or those of one family ("lm", "classifier", "tagger")."""
+    """All names, or those of one family; model: "lm", "classifier" or "tagger"."""
     if model is not None:
         MODELS.check(model)
     return [n for n in ARCHITECTURES if model in (None, ARCHITECTURES.get(n).model)]
@@ -138,7 +138,7 @@ def build_model(
     pretrained: Tensor | None = None,
     **overrides: Any,
 ) -> SequenceModel:
-    """Builds a model of the architecture. `overrides` are settings, spelled like the flags.
+    """Builds a model of the architecture `arch`. `overrides` are settings, spelled like the flags.
 
     vocab_size: number of different tokens in x (and in the output of an lm). num_classes: outputs of a
     classifier or tagger. input_size: x is float [B,T,I] instead of tokens. pretrained: embeddings [V,E], which

@@ -4,10 +4,11 @@ layers."""
 from __future__ import annotations
 
 import inspect
+import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,31 +17,35 @@ from torch.nn.utils.rnn import PackedSequence
 from ..cells import get_cell
 from ..common.checks import check_integer
 from ..init import gate_biases
-from ..layers.checks import check_dt
+from ..layers.checks import check_dt, refuse_script
 from ..layers.over_time import CellOverTime, Numbers
 from ..layers.parameters import start_value
 from ..registry import unknown
 from .projection import check_projection, run_projected
 from .sequences import Batch, Reversal, open_batch
-from .states import Hidden, give_states, read_states
+from .states import give_states, read_states
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    S = TypeVar("S", default=Any)
+else:
+    from typing import TypeVar
+
+    S = TypeVar("S")
+"""What a layer takes and returns as its states."""
+Layout = TypeVar("Layout", Tensor, PackedSequence)
+P = ParamSpec("P")
 
 
-class RNN(nn.Module):
+class RNN(nn.Module, Generic[S]):
     """Stacked recurrent layers with torch's arguments, shapes, parameter names and states.
 
     output, (h_n, c_n) = RNN("lstm", 10, 20, num_layers=2)(input, (h_0, c_0))
 
-    input: [T, B, I], [B, T, I] with batch_first, [T, I] without a batch, or a PackedSequence; output likewise.
-    States: a tuple of tensors [D * num_layers, B, width], D = 2 with bidirectional, in the order of
-    `cell.states` (h, c, ...); only h if the cell has no other state.
-    dt: time steps, for cells that take them: a number, [T], or laid out like the input.
-    lengths: valid steps of each row, instead of packing; after them the output is 0.
-
     Parameters of layer k: weight_ih_lk, weight_hh_lk, bias_ih_lk, bias_hh_lk, weight_hr_lk if proj_size is
     given, and those specific to the cell, such as p_raw_lk. For the backward direction, _reverse is appended. A
     cell whose gates do not read h has neither weight_hh_lk nor bias_hh_lk.
-
-    backend, init, init_options and options are those of `Recurrent`; init must not freeze biases.
     """
 
     def __init__(
@@ -62,6 +67,24 @@ class RNN(nn.Module):
         init_options: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
+        """Builds the layers and draws their parameters.
+
+        cell: the name of a registered cell (`tsm.plugin.list_cells()`).
+        input_size: width of the input.
+        hidden_size: units of each layer in each direction.
+        num_layers: number of stacked layers.
+        bias: whether there are bias_ih and bias_hh.
+        batch_first: whether input and output are [B, T, width] and not [T, B, width]; states are the same.
+        dropout: share of the outputs of all layers but the last that is dropped in training.
+        bidirectional: whether other layers also read each row backwards; both outputs are concatenated.
+        proj_size: width to which h is projected, below hidden_size; 0: it is not projected.
+        device: of the parameters.
+        dtype: of the parameters; float32, or torch's default.
+        backend: "fused" (compiled core), "reference" (autograd over the formula), "auto" (fused if possible).
+        init: an initialiser of the gate biases that freezes none, such as "chrono".
+        init_options: arguments of the initialiser, such as {"t_max": 100}.
+        options: of the cell: its constants (eps=1e-5), values for vectors that are otherwise learned (p=0.7).
+        """
         super().__init__()
         check_integer("input_size", input_size)
         check_integer("num_layers", num_layers)
@@ -150,16 +173,23 @@ class RNN(nn.Module):
 
     def forward(
         self,
-        input: Tensor | PackedSequence,
-        hx: Hidden | None = None,
-        *,
+        input: Layout,
+        hx: S | None = None,
         dt: Tensor | PackedSequence | float | None = None,
         lengths: Tensor | Sequence[int] | None = None,
-    ) -> tuple[Any, Any]:
-        """(output, final states), in the layout of the inputs."""
+    ) -> tuple[Layout, S]:
+        """Returns (output, states after the last step).
+
+        input: [T, B, I], [B, T, I] with batch_first, [T, I] without a batch, or a PackedSequence; the output
+        has the same layout, and the width D * (proj_size or hidden_size), D = 2 with bidirectional.
+        hx: the states before the first step; None: zeros. A tensor [D * num_layers, B, width] for each of
+        `cell.states` (h, c, ...), in a tuple if there are several; those that are returned are alike.
+        dt: time since the previous step, for cells that take it: a number, [T], or laid out like the input.
+        lengths: valid steps of each row [B], instead of packing; after them the output is 0.
+        """
         batch = open_batch(input, self.batch_first, self.input_size, lengths)
         count = len(self.suffixes)
-        states = None if hx is None else read_states(hx, self._widths(), count, batch)
+        before = None if hx is None else read_states(hx, self._widths(), count, batch)
         y, turned = batch.x, Reversal(batch)
         times = self._times(dt, batch, turned)
         last: list[dict[str, Tensor]] = []
@@ -167,7 +197,7 @@ class RNN(nn.Module):
             ways = []
             for way in range(self.directions):
                 number = layer * self.directions + way
-                state = None if states is None else {n: v[number] for n, v in states.items()}
+                state = None if before is None else {n: v[number] for n, v in before.items()}
                 x = turned(y) if way else y
                 finite = layer > 0 or isinstance(input, PackedSequence)
                 out, new = self._direction(number, x, state, times[way], batch.lengths, finite)
@@ -176,7 +206,13 @@ class RNN(nn.Module):
             y = torch.cat(ways, 2) if self.bidirectional else ways[0]
             if self.dropout and layer + 1 < self.num_layers:
                 y = nn.functional.dropout(y, self.dropout, self.training)
-        return batch.restore(y), give_states(last, self.cell.states, batch, y.dtype)
+        states = give_states(last, self.cell.states, batch, y.dtype)
+        return cast("tuple[Layout, S]", (batch.restore(y), states))
+
+    if TYPE_CHECKING:
+        __call__ = forward
+
+    __prepare_scriptable__ = refuse_script
 
     def _direction(
         self,
@@ -242,6 +278,7 @@ class RNN(nn.Module):
         ]
 
     def extra_repr(self) -> str:
+        """The arguments in repr(), as torch's layers show them."""
         given = {
             "num_layers": (self.num_layers, 1),
             "bias": (self.bias, True),
@@ -255,6 +292,24 @@ class RNN(nn.Module):
         name = [repr(self.cell.name)] if type(self) is RNN else []
         return ", ".join([*name, str(self.input_size), str(self.hidden_size), *shown])
 
+
+def _without_cell(
+    init: Callable[Concatenate[Any, str, P], None],
+) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
+    """Returns a decorator that gives a function the arguments and the text of `init`, without `cell`."""
+
+    def enter(own: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
+        signature = inspect.signature(init)
+        others = [p for name, p in signature.parameters.items() if name != "cell"]
+        own.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]
+        own.__doc__ = re.sub(r"\n *cell: .*", "", init.__doc__ or "")
+        return own
+
+    return enter
+
+
+of_one_cell = _without_cell(RNN.__init__)  # type: ignore[arg-type]
+"""Decorator for the __init__ of a class that is an RNN of one cell."""
 
 ARGUMENTS = [
     name

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from torch import nn
+from torch import Tensor, nn
 
-from .rnn import RNN
+from .rnn import RNN, S, of_one_cell
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class TorchLayer(RNN):
+class TorchLayer(RNN[S]):
     """Shared by `LSTM` and `GRU`: conversion to and from torch's layer."""
 
     torch_layer: ClassVar[type[nn.RNNBase]]
@@ -30,7 +30,7 @@ class TorchLayer(RNN):
         return _copied(self, self.torch_layer)
 
 
-class LSTM(TorchLayer):
+class LSTM(TorchLayer[tuple[Tensor, Tensor]]):
     """torch.nn.LSTM on tsm's kernels: the same arguments, parameters, states and results.
 
     output, (h_n, c_n) = LSTM(10, 20, num_layers=2)(input, (h_0, c_0))
@@ -38,11 +38,12 @@ class LSTM(TorchLayer):
 
     torch_layer = nn.LSTM
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__("lstm", *args, **kwargs)
+    @of_one_cell
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__("lstm", *args, **options)
 
 
-class GRU(TorchLayer):
+class GRU(TorchLayer[Tensor]):
     """torch.nn.GRU on tsm's kernels: the same arguments, parameters, states and results.
 
     output, h_n = GRU(10, 20, num_layers=2)(input, h_0)
@@ -50,18 +51,23 @@ class GRU(TorchLayer):
 
     torch_layer = nn.GRU
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__("gru", *args, **kwargs)
+    @of_one_cell
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__("gru", *args, **options)
 
 
-class PLSTM(RNN):
+class PLSTM(RNN[tuple[Tensor, Tensor, Tensor]]):
     """The power-law LSTM (cell `plstm`) with the arguments of torch's layers.
 
     output, (h_n, c_n, age_n) = PLSTM(10, 20, num_layers=2)(input, (h_0, c_0, age_0), dt=dt)
+
+    Options: p, the power of forgetting, a number or one per unit (by default learned); eps, the shortest time
+    step, .001.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__("plstm", *args, **kwargs)
+    @of_one_cell
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__("plstm", *args, **options)
 
 
 def _copied(source: Any, kind: Any) -> Any:

@@ -59,7 +59,10 @@ class Loaded(NamedTuple):
 
 
 def load_checkpoint(path: str | Path, device: str | torch.device = "cpu") -> Loaded:
-    """model, config = load_checkpoint("runs/lm/checkpoint_best.pt")"""
+    """model, config = load_checkpoint("runs/lm/checkpoint_best.pt")
+
+    path: of the checkpoint. device: where the model is put.
+    """
     checkpoint = read_checkpoint(path)
     return Loaded(model_of(checkpoint, path).to(device).eval(), checkpoint["config"])
 

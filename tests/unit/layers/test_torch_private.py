@@ -116,6 +116,19 @@ def test_is_traced():
     assert torch.equal(compiled(X), X + 1)
 
 
+@pytest.mark.parametrize("dynamo", [True, False])
+def test_in_onnx_export(dynamo, tmp_path):
+    seen = []
+
+    class Looking(torch.nn.Module):
+        def forward(self, x):
+            seen.append(private.in_onnx_export())
+            return x + 1
+
+    torch.onnx.export(Looking(), (X,), tmp_path / "m.onnx", dynamo=dynamo)
+    assert seen and all(seen) and not private.in_onnx_export()
+
+
 def test_is_plain():
     seen = []
 
