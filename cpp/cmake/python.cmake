@@ -29,10 +29,8 @@ pybind11_add_module(_core MODULE NO_EXTRAS
 set_target_properties(_core PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 4)
 target_compile_definitions(_core PRIVATE TSM_VERSION="${PROJECT_VERSION}")
 target_link_libraries(_core PRIVATE tsm_engine tsm_training tsm_bench ${CMAKE_DL_LIBS})
-if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
-  # Hide cudart's symbols: our calls must not bind to another library's cudart.
-  target_link_options(_core PRIVATE LINKER:--exclude-libs,ALL)
-endif()
+# Hide cudart's symbols: our calls must not bind to another library's cudart.
+target_link_options(_core PRIVATE ${tsm_exclude_libs})
 if(TSM_ISAS STREQUAL "best")  # the quick build: these three units take a third less time
   target_compile_options(_core PRIVATE -O1)
 endif()

@@ -25,7 +25,12 @@ foreach(part tsm_core tsm_kernels tsm_engine tsm_no_cuda tsm_c_api)
     $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fno-gnu-unique>)
 endforeach()
 
-add_library(tsm_runtime SHARED $<TARGET_OBJECTS:tsm_c_api>)
+get_property(has_shared GLOBAL PROPERTY TARGET_SUPPORTS_SHARED_LIBS)
+set(kind STATIC)
+if(has_shared)
+  set(kind SHARED)
+endif()
+add_library(tsm_runtime ${kind} $<TARGET_OBJECTS:tsm_c_api>)
 add_library(tsm::runtime ALIAS tsm_runtime)
 target_link_libraries(tsm_runtime PRIVATE tsm_engine)
 target_include_directories(tsm_runtime INTERFACE
@@ -42,7 +47,7 @@ set_target_properties(tsm_runtime PROPERTIES
 if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
   set(script ${PROJECT_SOURCE_DIR}/cpp/cmake/runtime.map)
   target_link_options(tsm_runtime PRIVATE
-    LINKER:--version-script=${script} LINKER:--gc-sections LINKER:--exclude-libs,ALL)
+    LINKER:--version-script=${script} LINKER:--gc-sections ${tsm_exclude_libs})
   if(NOT TSM_SANITIZE)
     target_link_options(tsm_runtime PRIVATE
       LINKER:-z,defs $<$<CONFIG:Release,MinSizeRel>:LINKER:--strip-all>)  # except the API
@@ -73,6 +78,11 @@ if(TSM_RUNTIME_STATIC AND CMAKE_SYSTEM_NAME STREQUAL "Linux")
   list(APPEND runtime_targets tsm_runtime_static)
 endif()
 
+if(NOT has_shared)
+  # A static libtsm_runtime needs the libraries of its parts, so it is used from the build (emscripten).
+  message(STATUS "tsm: no shared libraries here; add_subdirectory() gives tsm::runtime, nothing is installed")
+  return()
+endif()
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/tsm)
 install(TARGETS ${runtime_targets} EXPORT tsm
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime

@@ -211,6 +211,51 @@ def test_the_quick_build_has_scalar_and_the_highest_set(tmp_path):
     assert len(sets) <= (3 if sets[-1] == "amx" else 2), printed
 
 
+RUNTIME_ALONE = (
+    "-GUnix Makefiles",
+    "-DTSM_ISAS=scalar",
+    "-DTSM_PYTHON=OFF",
+    "-DTSM_BUILD_TESTS=OFF",
+    "-DTSM_CUDA=OFF",
+)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_linker_gets_only_flags_that_it_knows(tmp_path, known):
+    """zig's linker stops at --exclude-libs."""
+    compiler = tmp_path / "c++"
+    refuse = "" if known else 'case "$*" in *--exclude-libs*) exit 1;; esac\n'
+    compiler.write_text(f'#!/bin/sh\n{refuse}exec "{shutil.which("c++")}" "$@"\n')
+    compiler.chmod(0o755)
+    flags = (*RUNTIME_ALONE, f"-DCMAKE_CXX_COMPILER={compiler}")
+    printed = output("cmake", "-S", ROOT, "-B", tmp_path / "b", *flags, cwd=tmp_path)
+    assert "Build files have been written" in printed, printed
+    linked = (tmp_path / "b" / "CMakeFiles" / "tsm_runtime.dir" / "link.txt").read_text()
+    assert "--gc-sections" in linked and ("--exclude-libs" in linked) == known
+
+
+def test_a_platform_with_static_libraries_only(tmp_path):
+    """As emscripten: add_subdirectory() gives tsm::runtime with all that it needs; nothing is installed."""
+    (tmp_path / "static.cmake").write_text(
+        "set(CMAKE_SYSTEM_NAME Generic)\nset(CMAKE_TRY_COMPILE_TARGET_TYPE STATIC_LIBRARY)\n"
+    )
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.20)\nproject(x LANGUAGES CXX)\n"
+        f'add_subdirectory("{ROOT}" tsm)\nfile(WRITE main.cc "int main() {{}}")\n'
+        "add_executable(app main.cc)\ntarget_link_libraries(app tsm::runtime)\n"
+    )
+    flags = (*RUNTIME_ALONE, "-DCMAKE_TOOLCHAIN_FILE=static.cmake")
+    printed = output("cmake", "-S", tmp_path, "-B", tmp_path / "b", *flags, cwd=tmp_path)
+    assert "no shared libraries here" in printed, printed
+    assert "Build files have been written" in printed and "Warning" not in printed, printed
+    linked = (tmp_path / "b" / "CMakeFiles" / "app.dir" / "link.txt").read_text()
+    assert "libtsm_runtime.a" in linked and "libtsm_engine.a" in linked, linked
+    installed = output(
+        "cmake", "--install", tmp_path / "b", "--prefix", tmp_path / "p", cwd=tmp_path
+    )
+    assert "Error" not in installed and not (tmp_path / "p").exists(), installed
+
+
 def test_a_fresh_demo_builds_quickly_and_keeps_what_is_there(tmp_path):
     shutil.copy(ROOT / "Makefile", tmp_path)
 
