@@ -31,8 +31,8 @@ def verify_file(
 ) -> Report:
     """Check a .tsm, ONNX, TorchScript or .pt2 file, or a Triton repository; `report.passed` has the result.
 
-    path: the file. model: a model in memory, an opened checkpoint (open_trained), or the path of one; None checks the file
-    alone. steps, text, quality_limit, watch: as for `export`. A damaged file is not opened.
+    path: the file. model: a model in memory, an opened checkpoint (open_trained), or the path of one; None
+    checks the file alone. steps, text, quality_limit, watch: as for `export`. A damaged file is not opened.
     """
     models = open_exported(path)
     report = Report(Path(path), "triton" if models[0].triton else models[0].kind, "float32")

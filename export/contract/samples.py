@@ -29,7 +29,7 @@ class Sample:
     lengths: Tensor | None
 
     def run(self, layer: Recurrent) -> tuple[Tensor, dict[str, Tensor]]:
-        return layer(self.x, self.state, dt=self.dt, lengths=self.lengths)  # type: ignore[no-any-return]
+        return layer(self.x, self.state, dt=self.dt, lengths=self.lengths)
 
 
 def make_layer(

@@ -118,7 +118,7 @@ def _difference(name: str, device: str) -> float:
         own = x.to(device).requires_grad_()
         y, state = layer(own)
         (y.square().sum() + sum(value.sum() for value in state.values())).backward()
-        gradients = [p.grad for p in layer.parameters() if p.grad is not None]
-        found.append([t.detach() for t in (y, *state.values(), own.grad, *gradients)])
+        gradients = [t.grad for t in (own, *layer.parameters()) if t.grad is not None]
+        found.append([t.detach() for t in (y, *state.values(), *gradients)])
     worst = [((a - b).abs() / (1 + b.abs())).max() for a, b in zip(*found, strict=True)]
     return float(torch.stack(worst).max())

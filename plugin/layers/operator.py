@@ -220,9 +220,8 @@ def run_operator(
     packed = torch.stack(values) if values else first.new_empty(0, call.shape[3])
     tensors = (*inputs, first, packed)
     keep = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
-    keep = (
-        keep or torch.jit.is_tracing()
-    )  # torch.jit.trace checks its graph by one without gradients
+    # torch.jit.trace compares its graph with one that it traces without gradients.
+    keep = keep or torch.jit.is_tracing()  # type: ignore[attr-defined]
     y, last, *_ = layer_operator(call.cell, call.constants, call.dtype, *tensors, dt, lengths, keep)
     return y, [last[i].clone() for i in range(len(first))]
 

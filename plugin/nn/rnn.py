@@ -4,11 +4,10 @@ layers."""
 from __future__ import annotations
 
 import inspect
-import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, cast
+from typing import TYPE_CHECKING, Any, Generic, cast
 
 import torch
 from torch import Tensor, nn
@@ -35,7 +34,6 @@ else:
     S = TypeVar("S")
 """What a layer takes and returns as its states."""
 Layout = TypeVar("Layout", Tensor, PackedSequence)
-P = ParamSpec("P")
 
 
 class RNN(nn.Module, Generic[S]):
@@ -292,24 +290,6 @@ class RNN(nn.Module, Generic[S]):
         name = [repr(self.cell.name)] if type(self) is RNN else []
         return ", ".join([*name, str(self.input_size), str(self.hidden_size), *shown])
 
-
-def _without_cell(
-    init: Callable[Concatenate[Any, str, P], None],
-) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
-    """Returns a decorator that gives a function the arguments and the text of `init`, without `cell`."""
-
-    def enter(own: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
-        signature = inspect.signature(init)
-        others = [p for name, p in signature.parameters.items() if name != "cell"]
-        own.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]
-        own.__doc__ = re.sub(r"\n *cell: .*", "", init.__doc__ or "")
-        return own
-
-    return enter
-
-
-of_one_cell = _without_cell(RNN.__init__)  # type: ignore[arg-type]
-"""Decorator for the __init__ of a class that is an RNN of one cell."""
 
 ARGUMENTS = [
     name

@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+import inspect
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec
 
 from torch import Tensor, nn
 
-from .rnn import RNN, S, of_one_cell
+from .rnn import RNN, S
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+P = ParamSpec("P")
+
+
+def _without_cell(
+    init: Callable[Concatenate[Any, str, P], None],
+) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
+    """Returns a decorator that gives a function the arguments and the text of `init`, without `cell`."""
+
+    def enter(own: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
+        signature = inspect.signature(init)
+        others = [p for name, p in signature.parameters.items() if name != "cell"]
+        own.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]
+        own.__doc__ = re.sub(r"\n *cell: .*", "", init.__doc__ or "")
+        return own
+
+    return enter
+
+
+of_one_cell = _without_cell(RNN.__init__)  # type: ignore[arg-type]
+"""Decorator for the __init__ of a class that is an RNN of one cell."""
 
 
 class TorchLayer(RNN[S]):
