@@ -232,12 +232,12 @@ cpp_files = find cpp examples tests/cpp* -name '*.h' -o -name '*.c' -o -name '*.
 	| sort | xargs -r awk 'FNR == 1 && !/^\/\/ Generated/ { print FILENAME }'
 site_packages = "$(PY)" -c 'import sysconfig; print(sysconfig.get_path("platlib"))'
 configure_tree = $(CMAKE) -S . -B $(1) -G Ninja --log-level=WARNING -DTSM_BUILD_TESTS=ON \
-	-DPython_EXECUTABLE="$(PY)" -DCMAKE_MAKE_PROGRAM="$(BIN)/ninja" -Ddoctest_ROOT="$(CURDIR)/.venv/doctest/usr"
+	-DPython_EXECUTABLE="$(PY)" -DCMAKE_MAKE_PROGRAM="$(BIN)/ninja" -DCMAKE_INCLUDE_PATH="$(CURDIR)/.venv/doctest/usr/include"
 configure = $(call configure_tree,$(TREE)) --log-level=STATUS -DTSM_CUDA=$(TSM_CUDA) -DTSM_ISAS=$(TSM_ISAS) \
 	-DTSM_WERROR=$(TSM_WERROR) | sed -n 's/^-- tsm: CUDA/[build] CUDA/p'
 compile = $(CMAKE) --build $(TREE)
 build_all = $(configure); $(compile); $(install_module)
-no_doctest = grep -q '^doctest_DIR:PATH=.*NOTFOUND' $(TREE)/CMakeCache.txt
+no_doctest = grep -q '^DOCTEST_INCLUDE_DIR:PATH=.*NOTFOUND' $(TREE)/CMakeCache.txt
 left_out = echo "C++ tests left out: they need doctest (apt-get install doctest-dev, or: brew install doctest)"
 install_module = $(CMAKE) --install $(TREE) --component python --prefix "$$($(site_packages))" >/dev/null
 

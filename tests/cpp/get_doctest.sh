@@ -5,7 +5,7 @@ set -u
 prefix=$1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-quick='-o Acquire::Retries=0 -o Acquire::http::Timeout=20 -o Acquire::https::Timeout=20'
+quick='-o Acquire::Retries=0 -o Acquire::http::Timeout=10 -o Acquire::https::Timeout=10'
 
 install() {
 	[ "$(id -u)" -eq 0 ] && apt-get -qq $quick update && apt-get -qq $quick install -y --no-install-recommends doctest-dev
