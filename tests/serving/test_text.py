@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tsm.runtime.serving.streams.answers import encoded
 from tsm.runtime.serving.streams.stops import StopText
 from tsm.runtime.serving.streams.text import TextParts
-from tsm.runtime.serving.transport.fields import Fields, parse
+from tsm.runtime.serving.transport.fields import Fields, parse, shown
+from tsm.runtime.serving.transport.off_loop import LARGE
 from tsm.runtime.serving.transport.problems import Problem
 
 
@@ -106,3 +107,18 @@ def test_numbers_keep_their_bits(zero):
     for sent in (numbers, numbers.reshape(2, 3)):
         found = np.float32(json.loads(encoded({"logits": sent}))["logits"])
         assert found.tobytes() == sent.tobytes()
+
+
+@pytest.mark.parametrize("number", ["9" * 500, "-" + "9" * 500])
+def test_the_digits_of_integers_in_a_large_body(number):
+    """Reading one takes the square of their number."""
+    text = '"' + "0" * LARGE + '"'
+    with pytest.raises(Problem, match=r"an integer has .* digits; accepted: at most 400"):
+        parse(f'{{"text": {text}, "tokens": [{number}]}}')
+    assert parse(f'{{"text": {text}, "tokens": [1e9]}}')["tokens"] == [1e9]
+
+
+def test_only_the_beginning_of_a_wrong_value_is_shown():
+    """The rest may be a megabyte; here it could not be shown at all."""
+    assert shown([1, [2]]) == "[1, [2]]"
+    assert shown([1] * 60 + [object()]) == "[" + "1, " * 18 + "1," + "..."

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .off_loop import LARGE
 from .problems import Problem
 
+MOST_DIGITS = 400  # of an integer in a large body; reading one takes the square of their number
 TOO_DEEP = "the body is nested too deeply"
 
 
@@ -18,7 +20,7 @@ def parse(body: bytes | str) -> dict[str, Any]:
     """Parses a JSON object strictly: UTF-8, no NaN, no duplicate names."""
     try:
         text = body if isinstance(body, str) else body.decode()
-        found = DECODER.decode(text or "{}")
+        found = (LARGE_DECODER if len(text) > LARGE else DECODER).decode(text or "{}")
     except UnicodeDecodeError as error:
         raise Problem(400, f"the body is not UTF-8: {error.reason} at {error.start}") from error
     except RecursionError as error:
@@ -41,7 +43,20 @@ def _constant(name: str) -> float:
     raise ValueError(f"{name} is not JSON")
 
 
-DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_constant=_constant)
+def _integer(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise ValueError(f"an integer has {len(digits)} digits; accepted: at most {MOST_DIGITS}")
+    return int(digits)
+
+
+def _float(digits: str) -> float:
+    return float(digits)
+
+
+HOOKS: dict[str, Any] = {"object_pairs_hook": _pairs, "parse_constant": _constant}
+DECODER = json.JSONDecoder(**HOOKS)
+# For the thread of off_loop: every number is a call of Python, so that others run in between.
+LARGE_DECODER = json.JSONDecoder(**HOOKS, parse_int=_integer, parse_float=_float)
 
 
 class Fields:
