@@ -72,6 +72,7 @@ class App:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
             await receive()
+            Garbage().begin()
             await send({"type": "lifespan.startup.complete"})
             await receive()
         elif scope["type"] == "websocket":

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import resource
 import signal
 import socket
@@ -34,6 +35,7 @@ BACKLOG = 2048  # connections that wait to be accepted
 SWITCH = 0.0005  # seconds that the store's thread may wait for the GIL; Python's default is 0.005
 SPARE_FILES = 256  # open files besides the connections
 LOOK = 0.02  # seconds between checks that a drain is done
+LOOK_FILES = 1.0  # seconds between checks that a file can be opened
 SENDING = 1.0  # seconds to send the last answers over gRPC
 
 
@@ -100,6 +102,7 @@ class Replica:
         shared = (self.models, sessions, self.access, limits, Metrics(sessions), self.log)
         self.service = Service(*shared, peers=options.peers)
         self._task(self.sweep)
+        self._task(self.watch_files)
         models = [(engine.name, engine.model) for engine in self.models.all()]
         names = ", ".join(f"{name} ({m.checksum}, threads {m.threads})" for name, m in models)
         if self.store.warning:
@@ -118,6 +121,16 @@ class Replica:
                 await self.service.sessions.room.sweep()
             except OSError as error:
                 self.log("store", error=str(error))
+
+    async def watch_files(self) -> None:
+        """Without a free file descriptor the event loop closes new connections, and says nothing."""
+        while True:
+            await asyncio.sleep(LOOK_FILES)
+            try:
+                os.close(os.open(os.devnull, os.O_RDONLY))
+            except OSError as error:
+                self.log("files", error=f"new connections are closed: {error.strerror}")
+                await asyncio.sleep(SWEEP)
 
     async def end(self, service: Service) -> None:
         for task in self.tasks:
@@ -171,6 +184,7 @@ class Process(Replica):
             self.rpc = RpcServer(service, self.garbage)
             port = await self.rpc.start(self.options.host, self.options.grpc_port)
             said.append(f"gRPC on {self.options.host}:{port}")
+        loop.call_soon(self.garbage.begin)
         loop.call_soon(partial(print, *said, sep="\n", flush=True))
         return service
 

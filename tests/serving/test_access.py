@@ -167,6 +167,16 @@ LENGTH, CODING = b"Content-Length: %s\r\n", b"Transfer-Encoding: %s\r\n"
         ([POST, HOST, LENGTH % b"2", LENGTH % b"3", b"\r\n{}"], b"400"),
         ([POST, HOST, LENGTH % b"5", CODING % b"chunked", b"\r\n", HIDDEN], b"400"),
         ([POST, HOST, CODING % b"xchunked", b"\r\n", HIDDEN], b"400"),
+        ([POST, HOST, CODING % b"gzip, chunked", b"\r\n", HIDDEN], b"400"),
+        ([POST, HOST, CODING % b"gzip", CODING % b"chunked", b"\r\n", HIDDEN], b"400"),
+        ([GET % b"/healthz", HOST, HOST], b"400"),
+        ([GET % b"/healthz", HOST, b"Host: elsewhere\r\n"], b"400"),
+        ([GET % b"http://elsewhere/healthz", HOST], b"400"),
+        ([GET % b"/healthz", HOST, b"X: y\n"], b"400"),
+        ([GET % b"/healthz", HOST, b" folded\r\n"], b"400"),
+        ([GET % b"/healthz", HOST, b"X: ", b" " * 60_000, b"\r\n"], b"431"),
+        ([GET % b"/healthz", HOST, b"X:\r\n" * 4_500], b"431"),
+        ([POST, HOST, CODING % b"chunked", b"\r\n0\r\n", b"X: x\r\n" * 6_000], b"431"),
         ([POST, HOST, LENGTH % b"9999999"], b"413"),
         ([GET % b"/", HOST, b"X: ", b"y" * 70_000, b"\r\n"], b"431"),
         ([GET % b"/" + b"y" * 70_000, HOST], b"431"),
@@ -179,6 +189,12 @@ def test_requests_that_are_wrong(server, parts, status):
     answer = said(server, b"".join(parts) + b"\r\n")
     assert answer.startswith(b"HTTP/1.1 " + status), answer
     assert answer.count(b"HTTP/1.1 ") == 1
+
+
+def test_a_url_at_this_host(server):
+    """Clients send one to a proxy; this server is none, and takes its own."""
+    answer = said(server, GET % b"http://LOCALHOST/healthz" + HOST + b"\r\n")
+    assert answer.startswith(b"HTTP/1.1 200 ")
 
 
 def test_deadlines(files):

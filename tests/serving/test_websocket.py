@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from itertools import pairwise
+from socket import create_connection
 from unittest.mock import MagicMock
 
 import numpy as np
@@ -69,13 +70,13 @@ def test_what_is_refused(server, name):
             connect(f"ws://{server.netloc}{path}")
         assert caught.value.response.status_code == status
         assert json.loads(caught.value.response.body)["status"] == status
-    for headers, status in (
-        ({"Origin": "http://evil.example"}, 403),
-        ({"Host": "evil.example"}, 421),
-    ):
-        with pytest.raises(InvalidStatus) as caught:
-            socket(server, name, additional_headers=headers)
-        assert caught.value.response.status_code == status
+    with pytest.raises(InvalidStatus) as caught:
+        socket(server, name, additional_headers={"Origin": "http://evil.example"})
+    assert caught.value.response.status_code == 403
+    host, port = server.netloc.split(":")
+    with create_connection((host, int(port))) as client, pytest.raises(InvalidStatus) as caught:
+        connect(f"ws://evil.example/v1/sessions/{name}/stream", sock=client)
+    assert caught.value.response.status_code == 421
     with socket(server, name) as websocket:
         websocket.send("x" * ((1 << 20) + 1))
         with pytest.raises(ConnectionClosed) as closed:

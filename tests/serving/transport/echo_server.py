@@ -1,41 +1,51 @@
-"""tsm-serve's WebSockets with an application that returns every message, in the same event loop as its
+"""tsm-serve's connections with an application that returns every message, in the same event loop as its
 client."""
 
 from __future__ import annotations
 
 import asyncio
 
-import uvicorn
 import uvloop
 
-from tsm.runtime.serving.transport import keepalive
-
-PING, PONG = 0.1, 0.2  # seconds
+from tsm.runtime.serving.server import bound
+from tsm.runtime.serving.transport.garbage import Garbage
+from tsm.runtime.serving.transport.limits import Limits
+from tsm.runtime.serving.transport.uvicorn_server import make_server
 
 
 async def answer_all(scope, receive, send):
-    assert scope["type"] == "websocket"
     await receive()
+    if scope["type"] == "lifespan":
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+        return
     await send({"type": "websocket.accept"})
     while (message := await receive())["type"] == "websocket.receive":
         await send({**message, "type": "websocket.send"})
 
 
-def serve(program, **settings):
-    """Runs program(port, connections), with the server and its client in one event loop."""
+def serve(program, **limits):
+    """Runs program(port), with the server and its client in one event loop."""
 
     async def main():
-        given = {"lifespan": "off", "log_config": None, "port": 0}
-        given |= {"ws_ping_interval": PING, "ws_ping_timeout": PONG, **settings}
-        config = uvicorn.Config(answer_all, ws=keepalive.make_protocol(), **given)
-        server = uvicorn.Server(config)
-        config.load()
-        server.lifespan = config.lifespan_class(config)
-        await server.startup()
-        (port,) = [one.getsockname()[1] for s in server.servers for one in s.sockets]
+        listening = bound("127.0.0.1", 0)
+        server = make_server(answer_all, Limits(**limits), Garbage())
+        running = asyncio.ensure_future(server.serve(sockets=[listening]))
         try:
-            await asyncio.wait_for(program(port, server.server_state.connections), 60)
+            await asyncio.wait_for(program(listening.getsockname()[1]), 60)
         finally:
-            await server.shutdown()
+            server.should_exit = True
+            await running
 
     uvloop.run(main())
+
+
+async def until_quiet(size):
+    """Waits until size() has not changed for a while; returns it."""
+    same, last = 0, size()
+    while same < 40:
+        await asyncio.sleep(0.005)
+        same = same + 1 if size() == last else 0
+        last = size()
+    return last

@@ -3,7 +3,10 @@ open without a time limit."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import resource
 import select
 import socket
 import time
@@ -45,20 +48,26 @@ def answers(client: socket.socket) -> bytes:
 
 
 SECOND = {
-    "no HTTP": b"garbage\r\n\r\n",
-    "a large head": request("GET", "/healthz", f"X: {'x' * 20_000}\r\n"),
-    "a WebSocket": request("GET", "/v1/sessions/a/stream", UPGRADE),
+    "no HTTP": (b"garbage\r\n\r\n", 400),
+    "a large head": (request("GET", "/healthz", f"X: {'x' * 20_000}\r\n"), 431),
+    "a WebSocket": (request("GET", "/v1/sessions/a/stream", UPGRADE), 101),
+    "another one": (request("GET", "/healthz", "Connection: close\r\n"), 200),
 }
 
 
-@pytest.mark.parametrize("second", SECOND.values(), ids=SECOND)
-def test_an_earlier_request_gets_its_own_answer(server, name, second):
-    """The second one came too early or is wrong: its answer would be taken for that of the first."""
+@pytest.mark.parametrize(("second", "status"), SECOND.values(), ids=SECOND)
+def test_an_earlier_request_gets_its_own_answer(server, name, second, status):
+    """Whatever comes too early, and even if it is wrong, is answered after it."""
     with connect(server) as client:
         client.sendall(step(name, text="abc") + second)
-        found = answers(client)
-    assert found.startswith(b"HTTP/1.1 200 ") and found.endswith(b'{"position": 3}')
-    assert found.count(b"HTTP/1.1 ") == 1 and b"\r\nconnection: close\r\n" in found
+        found = b""
+        while found.count(b"HTTP/1.1 ") < 2:
+            part = client.recv(1 << 16)
+            assert part, found
+            found += part
+    first, second = found.split(b"HTTP/1.1 ")[1:]
+    assert first.startswith(b"200 ") and first.endswith(b'{"position": 3}')
+    assert second.startswith(b"%d " % status)
 
 
 CHUNKED = "Transfer-Encoding: chunked\r\n"
@@ -96,13 +105,16 @@ def test_a_client_that_closes_its_own_direction(server, name, count):
     assert b'event: done\ndata: {"position": %d,' % (20_000 + count - 1) in found
 
 
-@pytest.mark.parametrize("sent", [b"", b"POST /v1", step("a", text="abc")[:-1]])
-def test_a_request_that_will_never_be_complete(server, sent):
+@pytest.mark.parametrize(
+    ("sent", "answer"),
+    [(b"", b""), (b"POST /v1", b""), (step("a", text="abc")[:-1], b"HTTP/1.1 400 ")],
+)
+def test_a_request_that_will_never_be_complete(server, sent, answer):
     with connect(server) as client:
         client.settimeout(10)
         client.sendall(sent)
         client.shutdown(socket.SHUT_WR)
-        assert answers(client) == b""
+        assert answers(client)[: len(answer) or None] == answer
 
 
 def test_a_client_that_leaves_is_noticed(files):
@@ -160,6 +172,51 @@ def test_a_request_that_was_refused_while_its_body_was_read(files):
         assert server.stop() == 0
         events = [json.loads(line)["event"] for line in server.process.stderr]
     assert events == ["start", "drain", "end"]
+
+
+EARLY = {
+    "no such path": request("POST", "/nothing", "Content-Length: 1000\r\n", b"x"),
+    "a large head": b"GET / HTTP/1.1\r\nX: " + b"x" * 20_000,
+    "a wrong chunk": request("POST", "/v1/sessions/a/feed", CHUNKED, b"x\r\n"),
+    "a wrong frame": request("GET", "/v1/sessions/a/stream", UPGRADE) + b"\x89\xff",
+}
+
+
+@pytest.mark.parametrize("sent", EARLY.values(), ids=EARLY)
+def test_clients_that_do_not_close_after_an_early_answer(files, sent):
+    """They have read it, but keep their connections; others are served all the same."""
+    with serving(files["lm"], "--max-connections", 3) as server, contextlib.ExitStack() as held:
+        for _ in range(4):
+            client = held.enter_context(connect(server))
+            client.sendall(sent)
+            assert client.recv(1 << 16).startswith(b"HTTP/1.1 ")
+        end = time.monotonic() + 20
+        while server.ask("GET", "/v1/models").status == 503:
+            assert time.monotonic() < end, "the connections are still open"
+            time.sleep(0.1)
+        assert server.stop() == 0
+
+
+def test_no_free_file_descriptor(files):
+    """The log says it once, not for every connection, and the server goes on when there are some again."""
+    with serving(files["lm"]) as server:
+        pid = server.process.pid
+        _, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        newest = max(int(name) for name in os.listdir(f"/proc/{pid}/fd"))
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (newest + 5, hard))
+        log, said, end = server.process.stderr.fileno(), b"", time.monotonic() + 20
+        with contextlib.ExitStack() as held:
+            for _ in range(100):
+                held.enter_context(connect(server))
+            while b"Too many open files" not in said:
+                assert select.select([log], [], [], max(0, end - time.monotonic()))[0], said
+                said += os.read(log, 1 << 16)
+        while time.monotonic() < end:
+            with contextlib.suppress(ConnectionError):
+                assert server.get("/healthz") == {"status": "ok"}
+                break
+        assert server.stop() == 0
+        assert (said + os.read(log, 1 << 16)).count(b'"files"') == 1
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])

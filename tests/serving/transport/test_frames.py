@@ -9,11 +9,13 @@ import struct
 
 import pytest
 
-from .echo_server import serve
+from tsm.runtime.serving.transport import connection, websocket_framing
+
+from .echo_server import serve, until_quiet
 
 CONT, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 MOST = 70_000  # bytes of a message
-QUIET = {"ws_ping_interval": None, "ws_max_size": MOST, "ws_per_message_deflate": False}
+LIMITS = {"body": MOST}
 
 
 def frame(opcode, payload, fin=True, mask=b"\x01\x02\x03\x04", reserved=0):
@@ -80,7 +82,7 @@ def test_messages_come_back(seed):
     rng = random.Random(seed)
     data, messages, pings = script(rng)
 
-    async def program(port, connections):
+    async def program(port):
         reader, writer = await opened(port)
 
         async def write():
@@ -100,7 +102,7 @@ def test_messages_come_back(seed):
         assert await read_frame(reader) == (CLOSE, struct.pack(">H", 1000))
         writer.close()
 
-    serve(program, **QUIET)
+    serve(program, **LIMITS)
 
 
 WRONG = {
@@ -123,7 +125,7 @@ WRONG = {
 def test_a_wrong_frame_closes_the_connection(what, size):
     data, code = WRONG[what]
 
-    async def program(port, connections):
+    async def program(port):
         reader, writer = await opened(port)
         writer.write(frame(TEXT, b"before"))
         assert await read_frame(reader) == (TEXT, b"before")
@@ -135,57 +137,55 @@ def test_a_wrong_frame_closes_the_connection(what, size):
         assert await reader.read() == b""
         writer.close()
 
-    serve(program, **QUIET)
+    serve(program, **LIMITS)
 
 
 def test_a_client_that_sends_more_than_is_answered_is_not_read_further():
-    async def program(port, connections):
+    async def program(port):
         reader, writer = await opened(port)
-        (socket,) = connections
         writer.transport.pause_reading()
         writer.write(frame(TEXT, b"x" * 60_000) * 400)
-        while not socket.read_paused:
-            await asyncio.sleep(0.005)
-        assert socket.queue.qsize() < 10
+        assert await until_quiet(writer.transport.get_write_buffer_size) > 0
         writer.transport.resume_reading()
         for _ in range(400):
             assert await read_frame(reader) == (TEXT, b"x" * 60_000)
         writer.close()
 
-    serve(program, **QUIET)
+    serve(program, **LIMITS)
 
 
-def test_empty_fragments_take_no_memory():
-    async def program(port, connections):
+def test_pings_of_a_client_that_does_not_read_take_no_memory(monkeypatch):
+    """The server stops reading them until the client has read its answers."""
+    monkeypatch.setattr(connection, "PARTS", 1000)
+
+    async def program(port):
         reader, writer = await opened(port)
-        (socket,) = connections
-        writer.write(frame(TEXT, b"a", fin=False) + frame(CONT, b"", fin=False) * 1000)
-        writer.write(frame(CONT, b"b", fin=False) + frame(PING, b""))
-        assert await read_frame(reader) == (PONG, b"")  # all fragments have arrived
-        assert socket.frames == [b"a", b"b"]
-        writer.write(frame(CONT, b""))
-        assert await read_frame(reader) == (TEXT, b"ab")
-        writer.close()
-
-    serve(program, **QUIET)
-
-
-def test_pings_of_a_client_that_does_not_read_take_no_memory():
-    async def program(port, connections):
-        reader, writer = await opened(port)
-        (socket,) = connections
         writer.transport.pause_reading()
-        pings = frame(PING, b"x" * 125) * 1000
-        for _ in range(160):  # 20 MB, more than the buffers of the system hold
-            writer.write(pings)
-            await writer.drain()
-        assert socket.transport.get_write_buffer_size() < 1 << 18
+        writer.write(frame(PING, b"x" * 125) * 160_000)  # 20 MB, more than the system's buffers
+        assert await until_quiet(writer.transport.get_write_buffer_size) > 0
         writer.transport.resume_reading()
-        writer.write(frame(TEXT, b"still there"))
-        answers = [await read_frame(reader)]
-        while answers[-1][0] == PONG:
-            answers.append(await read_frame(reader))
-        assert answers[-1] == (TEXT, b"still there")
+        for _ in range(1000):
+            assert await read_frame(reader) == (PONG, b"x" * 125)
+        writer.transport.abort()
+
+    serve(program, **LIMITS)
+
+
+@pytest.mark.parametrize("size", [0, 1])
+def test_the_fragments_of_a_message_are_limited(size):
+    """A client may send as many as are accepted, message after message."""
+    most, part = websocket_framing.MOST_FRAGMENTS, b"x" * size
+    message = frame(TEXT, part, fin=False) + frame(CONT, part, fin=False) * (most - 2)
+
+    async def program(port):
+        reader, writer = await opened(port)
+        for _ in range(2):
+            writer.write(message + frame(CONT, b"end"))
+            assert await read_frame(reader) == (TEXT, part * (most - 1) + b"end")
+        writer.write(message + frame(CONT, part, fin=False) * 2)
+        opcode, payload = await read_frame(reader)
+        assert (opcode, struct.unpack(">H", payload[:2])[0]) == (CLOSE, 1008)
+        assert await reader.read() == b""
         writer.close()
 
-    serve(program, **QUIET)
+    serve(program, **LIMITS)

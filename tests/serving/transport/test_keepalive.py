@@ -10,41 +10,50 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from tsm.runtime.serving.transport import garbage, keepalive
+from tsm.runtime.serving.transport import connection, garbage
 from tsm.runtime.serving.transport.garbage import Garbage
 
-from .echo_server import PONG, serve
+from .echo_server import serve
 
 
-async def until(condition):
-    while not condition():
-        await asyncio.sleep(0.005)
+@pytest.fixture
+def looks_often(monkeypatch):
+    monkeypatch.setattr(connection, "LOOK", 0.02)
 
 
-def test_a_stall_of_the_server_closes_nothing():
-    async def program(port, connections):
+def test_a_silent_client_is_pinged(looks_often):
+    """It answers, and the connection stays."""
+
+    async def program(port):
         async with connect(f"ws://127.0.0.1:{port}", ping_interval=None) as client:
-            (socket,) = connections
-            await until(lambda: socket.pong_timer is not None)
-            before = socket.ping_sent_at
-            time.sleep(2 * PONG)  # blocks the loop, so that its timers are due before it reads
-            await until(lambda: socket.ping_sent_at > before or socket.close_sent)
-            assert not socket.close_sent
+            pings = []
+            frame_received = client.protocol.recv_frame
+            client.protocol.recv_frame = lambda frame: (pings.append(frame), frame_received(frame))
+            while len(pings) < 3:
+                await asyncio.sleep(0.005)
             await client.send("still here")
             assert await client.recv() == "still here"
 
     serve(program)
 
 
-def test_a_client_that_does_not_answer_is_closed(monkeypatch):
-    monkeypatch.setattr(keepalive, "AGAIN", 0.05)
+def test_a_stall_of_the_server_closes_nothing(looks_often):
+    async def program(port):
+        async with connect(f"ws://127.0.0.1:{port}", ping_interval=None) as client:
+            for _ in range(3):
+                await asyncio.sleep(connection.LOOK * connection.SILENT)
+                time.sleep(connection.LOOK * connection.SILENT * 3)  # neither side reads
+            await client.send("still here")
+            assert await client.recv() == "still here"
 
-    async def program(port, connections):
+    serve(program)
+
+
+def test_a_client_that_does_not_answer_is_closed(looks_often):
+    async def program(port):
         client = await connect(f"ws://127.0.0.1:{port}", ping_interval=None)
-        (socket,) = connections
         client.transport.pause_reading()
-        await until(lambda: not connections)
-        assert socket.close_sent
+        await asyncio.sleep(connection.LOOK * connection.SILENT * 4)
         client.transport.resume_reading()
         with pytest.raises(ConnectionClosed) as closed:
             await client.recv()
