@@ -8,7 +8,16 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tsm.runtime.serving.store import redis_lua, sqlite
-from tsm.runtime.serving.store.base import Claim, Conflict, Crowded, Past, Put, Remove, Row
+from tsm.runtime.serving.store.base import (
+    Claim,
+    Conflict,
+    Crowded,
+    Past,
+    Put,
+    Remove,
+    Row,
+    StoreOfOther,
+)
 from tsm.runtime.serving.store.memory import MemoryStore
 from tsm.runtime.serving.store.registry import STORES, open_store
 
@@ -171,15 +180,9 @@ def test_a_user_has_at_most_so_many_rows(opened, store):
     assert store.rows_of("u") == (1, 0)
 
 
-def test_a_file_of_a_tsm_that_did_not_count(tmp_path):
-    """Its rows are counted once; after that, the count takes the same time for any number of rows."""
-    store = sqlite.SqliteStore(tmp_path / "states.db")
-    store.apply([Put(f"u/{i}", Row(1, b"x", "m" * (i > 1))) for i in range(2000)])
-    for name in ("new", "old", "other"):
-        store.db.execute(f"DROP TRIGGER share_{name}")
-    store.db.execute("DROP TABLE share")
-    store.close()
+def test_a_count_takes_the_same_time_for_any_number_of_rows(tmp_path):
     store, steps = sqlite.SqliteStore(tmp_path / "states.db"), []
+    store.apply([Put(f"u/{i}", Row(1, b"x", "m" * (i > 1))) for i in range(2000)])
     store.db.set_progress_handler(lambda: steps.append(1), 1)
     assert store.rows_of("u") == (1998, 2) and len(steps) < 50
     store.close()
@@ -270,68 +273,18 @@ def test_redis_lists_a_user_without_reading_the_others(tmp_path, monkeypatch):
         store.close()
 
 
-@pytest.mark.skipif(bool(stores.no_redis()), reason=str(stores.no_redis()))
-def test_redis_lists_rows_of_a_server_without_lists(tmp_path, monkeypatch):
-    """An older tsm kept only the set of all rows, and may still write during a rolling update. The next sweep
-    adds its rows to the other sets; if it wrote nothing, sweeps read no rows."""
-    monkeypatch.setattr(redis_lua, "SWEPT", 7)
-    with stores.redis(tmp_path) as opened:
-        store, again = opened.open(), opened.open()
-
-        def written(*keys, model="m", expires="+inf"):
-            """Rows of the older one."""
-            for key in keys:
-                row = Row(1, b"x", model, version=store.client.incr("tsm:counter"))
-                store.client.hset(f"tsm:s:{key}", mapping=row._asdict())
-                store.client.zadd("tsm:all", {f"tsm:s:{key}": expires})
-
-        def listed(one, user):
-            return [key for key, _ in one.page(f"{user}/", "", 300)]
-
-        keys = [f"{user}/{i:03}" for user in ("u", "v") for i in range(200)]
-        written(*keys)
-        put(store, "u/new", Row(1, b"x", "m"))
-        assert listed(store, "u") == ["u/new"]
-        sweep(store)
-        assert listed(again, "u") == [*keys[:200], "u/new"] and listed(again, "v") == keys[200:]
-        claim(again, "u/new")
-        put(again, "u/newer", Row(1, b"x", "m"))
-        store.client.config_resetstat()
-        for one in (store, again):
-            sweep(one)
-        assert "cmdstat_zscan" not in store.client.info("commandstats")
-        written("u/late", "u/000")
-        written("u/new", model="")  # it has ended the session
-        assert again.sweep() and store.sweep()  # two servers at once, each a part
-        written("u/later")
-        for _ in range(2):
-            sweep(again), sweep(store)
-        assert listed(store, "u") == [*keys[:200], "u/late", "u/later", "u/newer"]
-        assert store.ended() == 1 and store.count() == 404
-        assert store.rows_of("u") == (203, 1) and store.rows_of("v") == (200, 0)
-        for one in (store, again):
-            one.close()
-
-
-@pytest.mark.skipif(bool(stores.no_redis()), reason=str(stores.no_redis()))
-def test_redis_forgets_ended_sessions_that_a_server_without_lists_has_removed(tmp_path):
-    with stores.redis(tmp_path) as opened:
-        store = opened.open()
-        for key in "abc":
-            put(store, f"u/{key}", Row(0, b""), seconds=60)
-        for key in "ab":  # as an older tsm removes a row: the set of ended sessions keeps it
-            store.client.delete(f"tsm:s:u/{key}")
-            store.client.zrem("tsm:all", f"tsm:s:u/{key}")
-        put(store, "u/a", Row(1, b"x", "m"))
-        assert (store.count(), store.ended()) == (2, 2)
-        opened.forward(61)
-        sweep(store)
-        assert (store.count(), store.ended()) == (1, 0)
-        store.client.sadd("tsm:ended", "tsm:s:u/d")  # where an older tsm kept them
-        store.client.incr("tsm:counter")
-        sweep(store)
-        assert not store.client.exists("tsm:ended", "tsm:ending")
-        store.close()
+def test_a_store_of_another_format_is_refused(durable):
+    """It stays as it is."""
+    durable.open().apply([Put("u/a", Row(1, b"x", "m"))])
+    store = durable.open()
+    if isinstance(store, sqlite.SqliteStore):
+        store.db.execute("PRAGMA user_version = 1")
+    else:
+        store.client.delete("tsm:format")
+    with pytest.raises(StoreOfOther, match="accepted: "):
+        durable.open()
+    assert store.read("u/a").position == 1
+    store.close()
 
 
 def test_concurrent_writers(opened):

@@ -13,7 +13,7 @@ from .base import Claim, Conflict, Crowded, Operation, Past, Put, Remove, Result
 
 
 @dataclass(slots=True)
-class _Kept:
+class _Entry:
     row: Row
     expires: float
     history: deque[Row] = field(default_factory=deque)
@@ -25,7 +25,7 @@ class MemoryStore:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
-        self.kept: dict[str, _Kept] = {}
+        self.entries: dict[str, _Entry] = {}
         self.rows: Counter[tuple[str, bool]] = Counter()  # by user and whether they have a model
         self.counter = 0
 
@@ -33,24 +33,24 @@ class MemoryStore:
         return [self._one(operation) for operation in operations]
 
     def _one(self, operation: Operation) -> Result:
-        found = self._find(operation.key)
+        entry = self._find(operation.key)
         if isinstance(operation, Remove):
-            if operation.version and (conflict := _conflict(operation, found)):
+            if operation.version and (conflict := _conflict(operation, entry)):
                 return conflict
             self._count(operation.key, -1)
-            self.kept.pop(operation.key, None)
-            return found is not None
+            self.entries.pop(operation.key, None)
+            return entry is not None
         if isinstance(operation, Claim):
-            if found is None:
+            if entry is None:
                 return None
-            found.row = found.row._replace(epoch=self._next())
-            return found.row
-        return self._put(operation, found)
+            entry.row = entry.row._replace(epoch=self._next())
+            return entry.row
+        return self._put(operation, entry)
 
-    def _put(self, put: Put, found: _Kept | None) -> int | Conflict | Crowded:
-        if conflict := _conflict(put.row, found):
+    def _put(self, put: Put, entry: _Entry | None) -> int | Conflict | Crowded:
+        if conflict := _conflict(put.row, entry):
             return conflict
-        has_model, before = bool(put.row.model), self.kept.get(put.key)
+        has_model, before = bool(put.row.model), self.entries.get(put.key)
         adds = before is None or bool(before.row.model) != has_model
         rows = self.rows[_user_of(put.key), has_model]
         if put.most and adds and rows >= put.most:
@@ -58,48 +58,48 @@ class MemoryStore:
         self._count(put.key, -1)
         row = put.row._replace(version=self._next())
         expires = self.clock() + put.seconds if put.seconds else float("inf")
-        kept = self.kept[put.key] = found or _Kept(row, expires)
-        kept.row, kept.expires = row, expires
+        entry = self.entries[put.key] = entry or _Entry(row, expires)
+        entry.row, entry.expires = row, expires
         self._count(put.key, 1)
         if not row.model and not put.history:
-            kept.history.clear()
+            entry.history.clear()
         if put.history:
-            kept.history.append(row._replace(request_id="", answer=b"", tail=b"", epoch=0))
-            while len(kept.history) > put.history:
-                kept.history.popleft()
+            entry.history.append(row._replace(request_id="", answer=b"", tail=b"", epoch=0))
+            while len(entry.history) > put.history:
+                entry.history.popleft()
         return row.version
 
     def _count(self, key: str, by: int) -> None:
-        if (kept := self.kept.get(key)) is not None:
-            self.rows[_user_of(key), bool(kept.row.model)] += by
+        if (entry := self.entries.get(key)) is not None:
+            self.rows[_user_of(key), bool(entry.row.model)] += by
 
     def _next(self) -> int:
         self.counter += 1
         return self.counter
 
-    def _find(self, key: str) -> _Kept | None:
-        kept = self.kept.get(key)
-        return None if kept is None or kept.expires <= self.clock() else kept
+    def _find(self, key: str) -> _Entry | None:
+        entry = self.entries.get(key)
+        return None if entry is None or entry.expires <= self.clock() else entry
 
     def read(self, key: str) -> Row | None:
-        kept = self._find(key)
-        return kept.row if kept else None
+        entry = self._find(key)
+        return entry.row if entry else None
 
     def history(self, key: str) -> list[Past]:
-        kept = self._find(key)
-        return [Past(row.version, row.position) for row in kept.history] if kept else []
+        entry = self._find(key)
+        return [Past(row.version, row.position) for row in entry.history] if entry else []
 
     def past(self, key: str, version: int) -> Row | None:
-        kept = self._find(key)
-        return next((r for r in kept.history if r.version == version), None) if kept else None
+        entry = self._find(key)
+        return next((r for r in entry.history if r.version == version), None) if entry else None
 
     def page(self, prefix: str, after: str, most: int) -> list[tuple[str, Row]]:
-        keys = (key for key in self.kept if key.startswith(prefix) and key > prefix + after)
-        rows = ((key, found.row) for key in keys if (found := self._find(key)) and found.row.model)
+        keys = (key for key in self.entries if key.startswith(prefix) and key > prefix + after)
+        rows = ((key, entry.row) for key in keys if (entry := self._find(key)) and entry.row.model)
         return [(key, without_bytes(row)) for key, row in nsmallest(most, rows, itemgetter(0))]
 
     def count(self) -> int:
-        return len(self.kept)
+        return len(self.entries)
 
     def ended(self) -> int:
         return sum(rows for (_, has_model), rows in self.rows.items() if not has_model)
@@ -108,16 +108,16 @@ class MemoryStore:
         return self.rows[user, True], self.rows[user, False]
 
     def weights(self, after: str) -> tuple[set[tuple[str, str]], str]:
-        return {(kept.row.model, kept.row.fingerprint) for kept in self.kept.values()}, ""
+        return {(entry.row.model, entry.row.fingerprint) for entry in self.entries.values()}, ""
 
     def sweep(self) -> bool:
-        for key in [key for key in self.kept if self._find(key) is None]:
+        for key in [key for key in self.entries if self._find(key) is None]:
             self._count(key, -1)
-            del self.kept[key]
+            del self.entries[key]
         return False
 
     def close(self) -> None:
-        self.kept.clear()
+        self.entries.clear()
         self.rows.clear()
 
 
@@ -125,7 +125,7 @@ def _user_of(key: str) -> str:
     return key.rpartition("/")[0]
 
 
-def _conflict(seen: Row | Remove, found: _Kept | None) -> Conflict | None:
-    row = found.row if found else Row(0, b"")
+def _conflict(seen: Row | Remove, entry: _Entry | None) -> Conflict | None:
+    row = entry.row if entry else Row(0, b"")
     same = (seen.version, seen.epoch) == (row.version, row.epoch)
     return None if same else Conflict(row.version, row.epoch, row.position)

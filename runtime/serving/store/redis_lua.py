@@ -24,6 +24,7 @@ from .base import (
     Row,
     StoreError,
     StoreFull,
+    StoreOfOther,
     without_bytes,
 )
 
@@ -34,11 +35,11 @@ FIELDS = (*NUMBERS, *TEXTS, *BYTES)
 SWEPT = 1000  # rows that one script removes
 WAIT = 10.0  # seconds to wait for an answer from Redis
 DONE, CROWDED = 1, 2  # what a script answers first; 0: a conflict
+FORMAT = b"1"  # of the keys; PUT writes it with the first row
 
 # KEYS: row, history, counter, the set of all rows by the time at which they expire, in milliseconds, the set of
 # the user's rows that have a model, sorted by key, the set of rows without one by the time at which they
-# expire, those of the user, and how often these scripts have advanced the counter: an older tsm advances only
-# the counter.
+# expire, those of the user, and the format.
 # ARGV: the version and epoch that the writer saw. They are compared as text, since Lua's numbers are doubles.
 SEEN = """
 local found = redis.call('HMGET', KEYS[1], 'version', 'epoch', 'position')
@@ -56,7 +57,7 @@ if ARGV[7] ~= '0' and not redis.call('ZSCORE', kind, KEYS[1]) then
     if rows >= tonumber(ARGV[7]) then return {2, rows} end
 end
 version = redis.call('INCR', KEYS[3])
-redis.call('INCR', KEYS[8])
+if version == 1 then redis.call('SET', KEYS[8], '1') end
 redis.call('HSET', KEYS[1], 'version', version, 'epoch', epoch, unpack(ARGV, 8))
 if ARGV[4] == '0' and ARGV[6] == '' then redis.call('DEL', KEYS[2]) end
 if ARGV[4] ~= '0' then
@@ -95,31 +96,14 @@ local gone = redis.call('ZRANGE', KEYS[1], '-inf', now, 'BYSCORE', 'LIMIT', 0, A
 for _, row in ipairs(gone) do
     redis.call('ZREM', KEYS[1], row)
     local user = string.match(string.sub(row, #ARGV[1] + 3), '^(.*)/') or ''
-    for _, kind in ipairs({'i:', 'e:'}) do redis.call('ZREM', ARGV[1] .. kind .. user, row) end
-end
-redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)  -- also rows that an older tsm removed
-return #gone
-"""
-# KEYS: the sets of all rows and of those without a model; ARGV: the prefix, then rows of the first set, which
-# an older tsm may have written to that set only.
-INDEX = """
-for i = 2, #ARGV do
-    local row, expires = ARGV[i], redis.call('ZSCORE', KEYS[1], ARGV[i])
-    local model = expires and redis.call('HGET', row, 'model')
-    local user = string.match(string.sub(row, #ARGV[1] + 3), '^(.*)/') or ''
-    local live, ended = ARGV[1] .. 'i:' .. user, {KEYS[2], ARGV[1] .. 'e:' .. user}
-    if model == '' then
-        redis.call('ZREM', live, row)
-        for _, set in ipairs(ended) do redis.call('ZADD', set, expires, row) end
-    elseif model then
-        redis.call('ZADD', live, 0, row)
-        for _, set in ipairs(ended) do redis.call('ZREM', set, row) end
+    for _, set in ipairs({'i:' .. user, 'ending', 'e:' .. user}) do
+        redis.call('ZREM', ARGV[1] .. set, row)
     end
 end
+return #gone
 """
 CLAIM = """
 if redis.call('EXISTS', KEYS[1]) == 0 then return false end
-redis.call('INCR', KEYS[8])
 redis.call('HSET', KEYS[1], 'epoch', redis.call('INCR', KEYS[3]))
 return redis.call('HMGET', KEYS[1], unpack(ARGV))
 """
@@ -148,30 +132,16 @@ class RedisStore:
         self.client = self.redis.Redis.from_url(
             url, socket_timeout=WAIT, socket_connect_timeout=WAIT, retry=never
         )
-        scripts = (PUT, CLAIM, REMOVE, SWEEP, INDEX)
-        self.put, self.claim, self.remove, self.swept, self.index = map(
-            self.client.register_script, scripts
+        self.put, self.claim, self.remove, self.swept = map(
+            self.client.register_script, (PUT, CLAIM, REMOVE, SWEEP)
         )
-        self.at, self.others = 0, 0  # how far `_index` has come, and what it has seen at its start
         with self._errors():
-            self.client.ping()
-
-    def _index(self) -> bool:
-        """If an older tsm has written rows since the last time, adds them to the other sets, a part at a time;
-        returns whether there are more."""
-        if not self.at:
-            counter, own, indexed = self.client.mget(self._names("counter", "own", "indexed:1"))
-            self.others = int(counter or 0) - int(own or 0)
-            if self.others == int(indexed or 0):
-                return False
-        sets = self._names("all", "ending")
-        self.at, rows = self.client.zscan(sets[0], self.at, count=SWEPT)
-        if rows:
-            self.index(sets, [self.prefix, *(row for row, _ in rows)])
-        if not self.at:
-            self.client.set(self.prefix + "indexed:1", self.others)
-            self.client.delete(self.prefix + "ended")  # of an older tsm
-        return bool(self.at)
+            counter, form = self.client.mget(self._names("counter", "format"))
+        if counter is not None and form != FORMAT:
+            raise StoreOfOther(
+                f"{self.url}: the keys {prefix}* have another format than {FORMAT.decode()};"
+                " accepted: a database without them, or of this tsm-serve"
+            )
 
     def _names(self, *names: str) -> list[str]:
         return [self.prefix + name for name in names]
@@ -179,7 +149,7 @@ class RedisStore:
     def _keys(self, key: str) -> list[str]:
         user = key.rpartition("/")[0]
         sets = ("all", f"i:{user}", "ending", f"e:{user}")
-        return self._names(f"s:{key}", f"h:{key}", "counter", *sets, "own")
+        return self._names(f"s:{key}", f"h:{key}", "counter", *sets, "format")
 
     def apply(self, operations: Sequence[Operation]) -> list[Result]:
         with self._errors(), self.client.pipeline(transaction=False) as pipe:
@@ -270,10 +240,9 @@ class RedisStore:
             return {(model, fingerprint) for model, fingerprint in pairs}, str(at or "")
 
     def sweep(self) -> bool:
-        """Redis expires the rows itself; this removes them from the sets, and adds those of an older tsm."""
+        """Redis expires the rows itself; this removes them from the sets."""
         with self._errors():
-            swept = int(self.swept(self._names("all", "ending"), [self.prefix, SWEPT]))
-            return self._index() or swept == SWEPT
+            return int(self.swept(self._names("all"), [self.prefix, SWEPT])) == SWEPT
 
     def close(self) -> None:
         self.client.close()

@@ -1,8 +1,8 @@
 """States in one SQLite file: WAL, synchronous FULL, a batch of operations as one transaction.
 
 Several processes on one machine may use the file at once. When `apply` returns, its changes have been synced to
-the disk. If the file, its log or its index is deleted or replaced meanwhile, nothing more is written: SQLite
-would go on with the old one, which is lost when it is closed.
+the disk. If the file, its log or its index is deleted or replaced meanwhile, nothing more is read or written:
+SQLite would go on with the old one, which is lost when it is closed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .base import (
     StoreFull,
     StoreOfOther,
 )
-from .sqlite_statements import APPLICATION, FIELDS, MARKS, PAST, SCHEMA, SHARES, TABLES
+from .sqlite_statements import APPLICATION, FIELDS, MARKS, PAST, SCHEMA, TABLES
 
 T = TypeVar("T")
 Many = Callable[[Sequence[Any]], list[Result]]
@@ -84,20 +84,13 @@ class SqliteStore:
             (schema,) = self._get("PRAGMA user_version")
             (tables,) = self._get("SELECT count(*) FROM sqlite_master")
             if (application, schema, tables) == (0, 0, 0):
-                for statement in TABLES.split(";"):
+                for statement in TABLES:
                     self.db.execute(statement)
             elif (application, schema) != (APPLICATION, SCHEMA):
                 raise StoreOfOther(
                     f"{self.path}: application {application}, schema {schema};"
                     f" accepted: a store of tsm-serve ({APPLICATION}, {SCHEMA})"
                 )
-            # A file of an earlier tsm has none; without it, `ended` would read every row.
-            self.db.execute(
-                "CREATE INDEX IF NOT EXISTS stream_ended ON stream (key) WHERE model = ''"
-            )
-            if not self._get("SELECT 1 FROM sqlite_master WHERE name = 'share'"):
-                for statement in SHARES:
-                    self.db.execute(statement)
         self.db.execute("PRAGMA journal_mode = WAL")
         self.db.execute("PRAGMA synchronous = FULL")
         self.db.execute("PRAGMA temp_store = MEMORY")  # for the rows of an UPDATE
@@ -141,10 +134,10 @@ class SqliteStore:
         """The same, some of which may be refused."""
         seen: dict[str, tuple[int, int]] = {}
         for rows in _powers([*puts], MOST_ROWS):
-            found = self.db.execute(
+            stored = self.db.execute(
                 statements.versions(len(rows)), (*(put.key for put in rows), self.now)
             )
-            seen |= {key: (version, epoch) for key, version, epoch in found}
+            seen |= {key: (version, epoch) for key, version, epoch in stored}
 
         def is_fresh(put: Put) -> bool:
             return seen.get(put.key) == (put.row.version, put.row.epoch)
@@ -160,21 +153,21 @@ class SqliteStore:
         if isinstance(operation, Put) and _may_update(operation) and self._again([operation]):
             return int(self.counter)
         self._drop("key = ? AND expires <= ?", key, now)
-        found = self._get("SELECT version, epoch, position FROM stream WHERE key = ?", key)
+        row = self._get("SELECT version, epoch, position FROM stream WHERE key = ?", key)
         if isinstance(operation, Remove):
-            if operation.version and found[:2] != (operation.version, operation.epoch):
-                return Conflict(*(found or (0, 0, 0)))
+            if operation.version and row[:2] != (operation.version, operation.epoch):
+                return Conflict(*(row or (0, 0, 0)))
             return self._drop("key = ?", key) > 0
         if isinstance(operation, Claim):
             epoch = self.counter + 1
             claimed = self.db.execute("UPDATE stream SET epoch = ? WHERE key = ?", (epoch, key))
             self.counter += claimed.rowcount
             return self._row(key)
-        if (found or (0, 0))[:2] != (operation.row.version, operation.row.epoch):
-            return Conflict(*(found or (0, 0, 0)))
+        if (row or (0, 0))[:2] != (operation.row.version, operation.row.epoch):
+            return Conflict(*(row or (0, 0, 0)))
         if operation.most and (crowded := self._crowded(operation)):
             return crowded
-        if found:
+        if row:
             self._again([operation])
             return int(self.counter)
         self.counter += 1
@@ -200,8 +193,8 @@ class SqliteStore:
         for version, put in enumerate(puts, self.counter + 1):
             values += self._values(put, version, now)
             values += (put.key, put.row.version)
-        found = self.db.execute(statements.update(len(puts)), (*values, now))
-        if found.rowcount < len(puts):
+        updated = self.db.execute(statements.update(len(puts)), (*values, now))
+        if updated.rowcount < len(puts):
             return False
         self.counter += len(puts)
         self._keep(puts)
@@ -238,12 +231,12 @@ class SqliteStore:
             return self._row(key)
 
     def _row(self, key: str) -> Row | None:
-        found = self._get(
+        fields = self._get(
             f"SELECT {FIELDS} FROM stream WHERE key = ? AND (expires IS NULL OR expires > ?)",
             key,
             self.clock(),
         )
-        return Row(*found) if found else None
+        return Row(*fields) if fields else None
 
     def history(self, key: str) -> list[Past]:
         with self._errors():
@@ -256,10 +249,10 @@ class SqliteStore:
 
     def past(self, key: str, version: int) -> Row | None:
         with self._errors():
-            found = self._row(key) and self._get(
+            fields = self._row(key) and self._get(
                 f"SELECT {PAST} FROM history WHERE key = ? AND version = ?", key, version
             )
-            return Row(*found)._replace(version=version) if found else None
+            return Row(*fields)._replace(version=version) if fields else None
 
     def page(self, prefix: str, after: str, most: int) -> list[tuple[str, Row]]:
         end = prefix[:-1] + chr(ord(prefix[-1]) + 1)  # excludes rows of later users
@@ -318,7 +311,7 @@ class SqliteStore:
         self.db.execute("BEGIN IMMEDIATE")
         try:
             yield
-            self._check_files()
+            self._check_files()  # again: nothing may be answered that would be lost
             self.db.execute("COMMIT")
         except BaseException:
             if self.db.in_transaction:  # after some failures SQLite has already rolled back
@@ -327,6 +320,7 @@ class SqliteStore:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
+        self._check_files()
         try:
             yield
         except sqlite3.Error as error:

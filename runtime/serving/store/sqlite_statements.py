@@ -4,36 +4,32 @@ from __future__ import annotations
 
 from functools import cache
 
-APPLICATION, SCHEMA = 0x74736D73, 1  # "tsms"; PRAGMA application_id and user_version
+APPLICATION, SCHEMA = 0x74736D73, 2  # "tsms"; PRAGMA application_id and user_version
 FIELDS = "position, blob, model, fingerprint, level, request_id, answer, tail, version, epoch"
 MARKS = ", ".join("?" * 11)  # for expires and FIELDS
 LIVING = "(stream.expires IS NULL OR stream.expires > ?)"
 PAST = "position, blob, model, fingerprint, level"
-TABLES = f"""
-PRAGMA application_id = {APPLICATION};
-PRAGMA user_version = {SCHEMA};
-CREATE TABLE counter (last INTEGER NOT NULL);
-INSERT INTO counter VALUES (0);
-CREATE TABLE stream (
-    key TEXT PRIMARY KEY, expires REAL, version INTEGER NOT NULL, epoch INTEGER NOT NULL,
-    position INTEGER NOT NULL, model TEXT NOT NULL, fingerprint TEXT NOT NULL, level TEXT NOT NULL,
-    request_id TEXT NOT NULL, answer BLOB NOT NULL, tail BLOB NOT NULL, blob BLOB NOT NULL);
-CREATE INDEX stream_expires ON stream (expires) WHERE expires IS NOT NULL;
-CREATE TABLE history (
-    key TEXT NOT NULL, version INTEGER NOT NULL, position INTEGER NOT NULL, model TEXT NOT NULL,
-    fingerprint TEXT NOT NULL, level TEXT NOT NULL, blob BLOB NOT NULL, PRIMARY KEY (key, version));
-"""
-
 USER = "substr({0}.key, 1, instr({0}.key, '/') - 1)"
 RESHARE = (
     "UPDATE share SET live = live + {0} * ({1}.model != ''), ended = ended + {0} * ({1}.model = '')"
     f" WHERE user = {USER.format('{1}')};"
 )
-# How many rows of each user have a model, and how many have none. Triggers count those of an earlier tsm, too.
-SHARES = (
+TABLES = (
+    f"PRAGMA application_id = {APPLICATION}",
+    f"PRAGMA user_version = {SCHEMA}",
+    "CREATE TABLE counter (last INTEGER NOT NULL)",
+    "INSERT INTO counter VALUES (0)",
+    "CREATE TABLE stream (key TEXT PRIMARY KEY, expires REAL, version INTEGER NOT NULL,"
+    " epoch INTEGER NOT NULL, position INTEGER NOT NULL, model TEXT NOT NULL, fingerprint TEXT NOT NULL,"
+    " level TEXT NOT NULL, request_id TEXT NOT NULL, answer BLOB NOT NULL, tail BLOB NOT NULL,"
+    " blob BLOB NOT NULL)",
+    "CREATE INDEX stream_expires ON stream (expires) WHERE expires IS NOT NULL",
+    "CREATE INDEX stream_ended ON stream (key) WHERE model = ''",
+    "CREATE TABLE history (key TEXT NOT NULL, version INTEGER NOT NULL, position INTEGER NOT NULL,"
+    " model TEXT NOT NULL, fingerprint TEXT NOT NULL, level TEXT NOT NULL, blob BLOB NOT NULL,"
+    " PRIMARY KEY (key, version))",
+    # How many rows of each user have a model, and how many have none.
     "CREATE TABLE share (user TEXT PRIMARY KEY, live INTEGER NOT NULL, ended INTEGER NOT NULL) WITHOUT ROWID",
-    f"INSERT INTO share SELECT {USER.format('stream')}, sum(model != ''), sum(model = '')"
-    " FROM stream GROUP BY 1",
     "CREATE TRIGGER share_new AFTER INSERT ON stream BEGIN"
     f" INSERT OR IGNORE INTO share VALUES ({USER.format('new')}, 0, 0);"
     f" {RESHARE.format(1, 'new')} END",

@@ -240,7 +240,7 @@ def test_another_server_writes(files):
         row = await sessions.look("user", "s")
         store.open.clear()
         await feed(sessions)
-        store.kept["user/s"].row = row.__class__(
+        store.entries["user/s"].row = row.__class__(
             7, row.blob, row.model, row.fingerprint, version=99, epoch=1
         )
         store.open.set()
@@ -265,6 +265,6 @@ def test_a_stream_that_begins_anew(files):
         step = parse("feed", {"tokens": [1, 2]}, Limits())._replace(start=True)
         answer = json.loads(await sessions.step("user", "s", step))
         assert answer == {"position": 2, "durable_position": 2}
-        assert store.kept["user/s"].row.position == 2
+        assert store.entries["user/s"].row.position == 2
 
     run(files, check)
