@@ -17,7 +17,7 @@ export class Stream {
     this.path = `/v1/sessions/${newId()}`;
     this.pieces = []; // {typed, tokens: [{text, bits}], outputs, memory, state}
     this.at = 0; // how many of them the page shows as read; after going back there are more
-    this.serverAt = 0; // how many the session has read
+    this.serverAt = 0; // how many the session has read; null if unknown
     this.stored = false; // whether there is a session
   }
 
@@ -65,12 +65,18 @@ export class Stream {
     const input = model.text ? { text } : { tokens: [Number(typed)] };
     const once = { request_id: newId(), expected_position: this.last?.memory.position ?? 0 };
     const [action, wanted] = model.family === "lm" ? ["score", { top: TOP, texts: true }] : ["feed", { logits: "last" }];
-    const answer = await post(`${this.path}/${action}`, { ...input, ...once, ...wanted, model: model.id });
-    this.stored = true;
-    const [memory, state] = await Promise.all([
-      get(`${this.path}/memory`),
-      send("GET", `${this.path}/state`).then((response) => response.arrayBuffer()),
-    ]);
+    let answer, memory, state;
+    try {
+      answer = await post(`${this.path}/${action}`, { ...input, ...once, ...wanted, model: model.id });
+      this.stored = true;
+      [memory, state] = await Promise.all([
+        get(`${this.path}/memory`),
+        send("GET", `${this.path}/state`).then((response) => response.arrayBuffer()),
+      ]);
+    } catch (error) {
+      if (this.stored) this.serverAt = null; // it may have read the piece: `sync` takes it back
+      throw error;
+    }
     this.pieces.length = this.at;
     this.pieces.push(this.piece(typed, { texts: [typed.trimEnd() || typed], ...answer }, memory, state));
     this.at = this.serverAt = this.pieces.length;

@@ -357,6 +357,26 @@ def a_refusal_is_told_and_mended(page: Page) -> None:
 
 
 @scenario
+def a_view_that_fails(page: Page) -> None:
+    """The session has read the piece, but not the page: it goes on from what it shows."""
+    typed(page, "ab")
+    for path in ("memory", "state"):
+        where = f"**/v1/sessions/*/{path}"
+        page.route(where, lambda route: route.fulfill(status=503, json={"detail": "of the test"}))
+        page.keyboard.type("c")
+        expect(page.locator("#problem")).to_have_text("of the test")
+        expect(page.locator(".token")).to_have_count(2)
+        page.unroute(where)
+        page.keyboard.type("d")
+        expect(page.locator(".token")).to_have_count(4)
+        expect(page.locator("#where")).to_have_text("4")
+        expect(page.locator("#problem")).to_be_empty()
+        for _ in "cd":
+            page.keyboard.press("Backspace")
+        expect(page.locator(".token")).to_have_count(2)
+
+
+@scenario
 def other_models(page: Page) -> None:
     page.get_by_label("Model").select_option("ids")
     expect(page.locator("#text-hint")).to_contain_text("type numbers from 0 to 19")

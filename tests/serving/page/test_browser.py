@@ -78,4 +78,4 @@ def test_page(results, name):
 
 
 def test_sessions_are_removed_when_the_page_is_left(results):
-    assert len(NAMES) == 14 and results["sessions"] == []
+    assert len(NAMES) == 15 and results["sessions"] == []
