@@ -8,6 +8,7 @@ import itertools
 import json
 import threading
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tsm.runtime import Model
-from tsm.runtime.serving.routes import kserve, openai
+from tsm.runtime.serving.routes import kserve, openai, page
 from tsm.runtime.serving.routes import sessions as session_routes
 from tsm.runtime.serving.server import Options, Replica
 from tsm.runtime.serving.session import sessions
@@ -142,8 +143,9 @@ COMPLETION = {"prompt": LONG[:5_000], "max_tokens": 0, "echo": True, "logprobs":
         ("/v1/completions", {"prompt": LONG}, {"parse", "to_tokens"}),
         ("/v1/completions", COMPLETION, {"shown", "written"}),
         ("/v2/models/lm/infer", {"inputs": [TENSOR]}, {"parse", "parse_inference", "to_tokens"}),
+        ("/v1/models/lm/decode", {"tokens": [1] * 9_000}, {"parse", "bounded", "decode"}),
     ],
-    ids=["logits", "texts", "generate", "prompt", "scores", "infer"],
+    ids=["logits", "texts", "generate", "prompt", "scores", "infer", "decode"],
 )
 def test_large_work_is_done_beside_the_event_loop(files, monkeypatch, path, body, work):
     threads: dict[str, set[str]] = {}
@@ -165,12 +167,16 @@ def test_large_work_is_done_beside_the_event_loop(files, monkeypatch, path, body
         (sessions, "encoded"),
         (Scored, "shown"),
         (openai, "written"),
+        (page, "bounded"),
     ):
         noted(where, function)
     noted(steps, "encoded", "to_tokens")
     noted(openai, "encoded", "to_tokens")
 
     async def check(replica: Replica) -> None:
+        model = Mock(wraps=(engine := replica.service.models.newest("lm")).model)
+        monkeypatch.setattr(engine, "model", model if "decode" in work else engine.model)
+        noted(model, "decode")
         status, _ = await ask(replica, "POST", path, body)
         assert status == 200
 

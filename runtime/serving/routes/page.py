@@ -5,15 +5,22 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
+from functools import partial
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ... import TsmError
 from ...timescales import timescales
 from ..service import Route, Service
 from ..streams.example import example as example_of
-from ..streams.steps import bounded
-from ..transport.fields import Fields, integers
+from ..streams.steps import bounded, token_list
+from ..transport.fields import Fields
 from ..transport.http import Answer, Headers, Request
+from ..transport.limits import Limits
+from ..transport.off_loop import off_loop
 from ..transport.problems import Problem, of_core
 
 FOLDER = Path(__file__).parent.parent / "page"
@@ -64,13 +71,16 @@ async def model_timescales(service: Service, request: Request, name: str) -> Ans
 
 
 async def example(service: Service, request: Request, name: str) -> Answer:
-    """What the page shows before anything is typed."""
+    """What the page shows before anything is typed; computed once, even if the first client leaves."""
     engine = service.models.newest(name)
     with service.work():
-        async with engine.example_lock:
-            if engine.example is None:
-                engine.example = await asyncio.to_thread(example_of, engine.model, service.limits)
-    return Answer(engine.example)
+        if engine.example is None or (engine.example.done() and engine.example.exception()):
+            computed = asyncio.to_thread(example_of, engine.model, service.limits)
+            engine.example = asyncio.ensure_future(computed)
+        try:
+            return Answer(await asyncio.shield(engine.example))
+        except ValueError as error:  # of the core, or of JSON
+            raise Problem(409, f"model {name} has no example: {error}") from error
 
 
 async def peers(service: Service, request: Request) -> Answer:
@@ -80,16 +90,21 @@ async def peers(service: Service, request: Request) -> Answer:
 
 async def decode(service: Service, request: Request, name: str) -> Answer:
     """The text of tokens that were generated in parts, which may differ from the joined texts of the parts."""
-    fields = Fields(await request.json())
-    tokens = bounded(integers("tokens", fields.take("tokens")), "tokens", service.limits)
-    fields.end()
+    tokens = await request.parsed(partial(_tokens, service.limits))
     model = service.models.newest(name).model
     if model.tokenizer is None:
         raise Problem(400, f"model {name} has no dictionary; accepted: a model of text")
     try:
-        return Answer({"text": model.decode(tokens)})
+        return Answer({"text": await off_loop(len(tokens), model.decode, tokens)})
     except TsmError as error:
         raise of_core(error) from error
+
+
+def _tokens(limits: Limits, values: dict[str, Any]) -> NDArray[np.int64]:
+    fields = Fields(values)
+    tokens = bounded(token_list("tokens", fields.take("tokens"), limits), "tokens", limits)
+    fields.end()
+    return tokens
 
 
 OPEN = {"page"}  # routes that need no token, since the page itself asks the user for the token

@@ -56,8 +56,8 @@ class Engine:
     def __init__(self, name: str, model: Model, limits: Limits) -> None:
         self.name, self.model, self.limits = name, model, limits
         self.streams = StreamPool(model, max_queue=limits.queue, max_streams=limits.hot)
-        self.example: bytes | None = None  # for the page, computed by the first request
-        self.example_lock = asyncio.Lock()
+        self.loaded = time.monotonic()
+        self.example: asyncio.Future[bytes] | None = None  # for the page, from the first request on
 
     @cached_property
     def pool(self) -> AsyncPool:

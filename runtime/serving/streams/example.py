@@ -1,6 +1,6 @@
 """What the page shows before anything is typed: a short text or signal, read by a stream that is not stored.
 
-Its length is bounded by the numbers that it takes to draw, so that a large model does not make a large answer.
+Its length is bounded by the numbers that it has, so that a large model does not make a large answer.
 """
 
 from __future__ import annotations
@@ -37,12 +37,15 @@ class Piece(NamedTuple):
 
 
 def example(model: Model, limits: Limits) -> bytes:
-    """Pieces of the example with what follows from each, as JSON."""
+    """Pieces of the example with what follows from each, as JSON; a ValueError if a number is not finite."""
     with model.create_stream() as stream, model.create_stream() as scorer:
         numbers = sum(layer.size for layers in stream.state().values() for layer in layers)
-        steps = max(1, min(STEPS, limits.tokens, limits.numbers // max(1, numbers)))
+        numbers += TOP if model.family == "lm" else model.output_size
+        steps = max(1, min(STEPS, limits.tokens, limits.numbers // numbers))
         read = (_read(stream, scorer, piece) for piece in _pieces(model, steps))
-        return b'{"pieces": [%s]}' % b", ".join(json.dumps(piece).encode() for piece in read)
+        return b'{"pieces": [%s]}' % b", ".join(
+            json.dumps(piece, allow_nan=False).encode() for piece in read
+        )
 
 
 def _read(stream: Stream, scorer: Stream, piece: Piece) -> dict[str, Any]:

@@ -6,13 +6,15 @@ import asyncio
 import base64
 import json
 import string
+import threading
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from small_models import small, structures
 from tsm.export.tsm.package import package
@@ -22,7 +24,7 @@ from tsm.plugin.data.vocab import Vocab
 from tsm.runtime import Model
 from tsm.runtime.serving.routes import page
 from tsm.runtime.serving.streams.engine import memory_of
-from tsm.runtime.serving.streams.example import DIGITS, STEPS, TEXT, example
+from tsm.runtime.serving.streams.example import DIGITS, STEPS, TEXT, TOP, example
 from tsm.runtime.serving.streams.models import Models, Source
 from tsm.runtime.serving.transport.access import new_token
 from tsm.runtime.serving.transport.limits import Limits
@@ -87,18 +89,37 @@ def test_its_text(kind, complete, tmp_path):
     ]
 
 
-def test_a_large_model_reads_less(tmp_path):
-    package(small("plstm_lm"), tmp_path / "model.tsm")
+@pytest.mark.parametrize(("arch", "outputs"), [("plstm_lm", TOP), ("lstm_classifier", 500)])
+def test_a_large_model_reads_less(arch, outputs, tmp_path):
+    """Its states and its outputs count."""
+    more = {} if arch == "plstm_lm" else {"num_classes": outputs}
+    sizes = dict(vocab_size=11, decoder_hidden_size=6, decoder_embed_dim=5, **more)
+    package(build_model(arch, **sizes), tmp_path / "model.tsm")
     model = Model.load(tmp_path / "model.tsm")
-    numbers = sum(
+    numbers = outputs + sum(
         layer.size for layers in model.create_stream().state().values() for layer in layers
     )
     for limits, steps in (
         (Limits(numbers=5 * numbers), 5),
+        (Limits(numbers=5 * numbers - 1), 4),
         (Limits(numbers=1), 1),
         (Limits(tokens=7), 7),
     ):
         assert len(pieces_of(model, limits)) == steps
+
+
+def test_numbers_that_are_not_finite(tmp_path):
+    """JSON has none: the page gets an error that it can read."""
+    for name, arch in (("outputs", "lstm_tagger"), ("states", "min_gru_tagger")):
+        large = small(arch, 2)
+        with torch.no_grad():
+            large.layers[0].weight_x.fill_(3e38)
+            large.decoder.weight.fill_(3e38 * (name == "outputs"))
+        package(large, tmp_path / f"{name}.tsm")
+    with serving(tmp_path / "outputs.tsm", tmp_path / "states.tsm") as server:
+        for name, reason in (("outputs", "not JSON compliant"), ("states", "no longer finite")):
+            refused = server.ask("GET", f"/v1/models/{name}/example")
+            assert refused.status == 409 and reason in refused.json["detail"], refused.body
 
 
 def test_it_is_computed_once_and_not_stored(server, name):
@@ -132,6 +153,47 @@ def test_requests_at_once_compute_it_once(files, monkeypatch):
     monkeypatch.setattr(page, "example_of", slow)
     bodies = {answer.body for answer in asyncio.run(together())}
     assert len(bodies) == len(calls) == 1
+
+
+def test_a_client_that_leaves_does_not_start_it_again(files, monkeypatch):
+    calls, go_on = [], threading.Event()
+
+    def slow(model, limits):
+        calls.append(model)
+        assert go_on.wait(60)
+        return example(model, limits)
+
+    async def main():
+        models = Models([Source("lm", str(files["lm"]))], Limits(), "float32", 1)
+        service = SimpleNamespace(models=models, limits=Limits(), work=nullcontext)
+        for _ in range(3):
+            request = asyncio.ensure_future(page.example(service, None, "lm"))
+            while not calls:
+                await asyncio.sleep(0.001)
+            await asyncio.sleep(0)
+            request.cancel()
+            with suppress(asyncio.CancelledError):
+                await request
+        last = asyncio.ensure_future(page.example(service, None, "lm"))
+        await asyncio.sleep(0.05)
+        go_on.set()
+        return (await last).body
+
+    monkeypatch.setattr(page, "example_of", slow)
+    assert asyncio.run(main()) == example(calls[0], Limits()) and len(calls) == 1
+
+
+def test_it_is_computed_again_after_an_error(files, monkeypatch):
+    async def main():
+        models = Models([Source("lm", str(files["lm"]))], Limits(), "float32", 1)
+        service = SimpleNamespace(models=models, limits=Limits(), work=nullcontext)
+        monkeypatch.setattr(page, "example_of", lambda model, limits: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            await page.example(service, None, "lm")
+        monkeypatch.setattr(page, "example_of", example)
+        return await page.example(service, None, "lm")
+
+    assert json.loads(asyncio.run(main()).body)["pieces"]
 
 
 def test_it_needs_the_token(files, tmp_path):
