@@ -2,8 +2,7 @@
 
 Each id is stored with a digest of its request; one per line, the newest first. In the place of an answer that
 is longer than a state, the state before its request is kept, from which the request computes the answer again.
-So a session holds at most two states, however long its answers are. The ids then begin with an empty line, so
-that an earlier tsm, which would return the state, takes the answer for one that is not kept.
+So a session holds at most two states, however long its answers are. An empty line before the ids says so.
 """
 
 from __future__ import annotations

@@ -91,6 +91,7 @@ class Sessions:
                     row = session.row._replace(
                         position=done.position,
                         blob=done.blob,
+                        level=session.engine.model.level,
                         tail=self._tail(session, step, done),
                         **remembered(session.row, step.request_id, answer, state),
                     )
@@ -120,7 +121,7 @@ class Sessions:
         """Read the row with its state, without claiming it."""
         key = _key(user, name)
         await self._settle(key)
-        return _there(await stored(self.commits.call(lambda store: store.read(key))), name)
+        return _live(await stored(self.commits.call(lambda store: store.read(key))), name)
 
     async def replace_state(
         self,
@@ -150,6 +151,7 @@ class Sessions:
                 row = session.row._replace(
                     position=session.engine.check(state),
                     blob=state,
+                    level=session.engine.model.level,
                     request_id="",
                     answer=b"",
                     tail=b"",
@@ -167,7 +169,7 @@ class Sessions:
 
     async def fork(self, user: str, name: str, to: str, request_id: str = "") -> Row:
         """The copy. A repeated request gets it again, even if the original is gone."""
-        missing = None
+        missing, absent = None, Row(0, b"")
         try:
             async with self.turns.take(_key(user, name)):
                 row = await self.look(user, name)
@@ -177,22 +179,22 @@ class Sessions:
             missing = problem
         async with self.turns.take(_key(user, to)) as key:
             await self._settle(key)
-            there = await stored(self.commits.call(lambda store: store.read(key)))
-            if there is not None and there.model and _made_by(there, request_id):
-                return there
+            target = await stored(self.commits.call(lambda store: store.read(key))) or absent
+            if target.model and _is_copy_of(target, request_id):
+                return target
             if missing is not None:
                 raise missing
             copy = row._replace(version=0, epoch=0, request_id="", answer=b"")
             answer = encoded({"position": row.position})
             copy = copy._replace(**remembered(copy, request_id, answer, copy.blob))
-            await self.room.check(user, there or Row(0, b""))  # one that exists is a conflict
-            before = Row(0, b"") if there is None or there.model else there  # one that has ended
+            await self.room.check(user, target)  # one that exists is a conflict
+            before = absent if target.model else target  # one that has ended
             try:
-                made = await stored(self.writes.put(key, before, copy))
+                copy = await stored(self.writes.put(key, before, copy))
             except ConflictError as error:
                 raise Problem(409, f"session {to} already exists") from error
         self.room.count_new(before)
-        return made
+        return copy
 
     async def remove(self, user: str, name: str) -> None:
         async with self.turns.take(_key(user, name)) as key:
@@ -230,13 +232,14 @@ class Sessions:
         return changed
 
     async def _weights_in_use(self) -> set[Weights]:
-        """The weights that sessions need, in the store or not there yet."""
+        """The weights that sessions need, in the store or not there yet. Their history needs no others: a state
+        of other weights than the session's is not restored."""
         used, after, more = set[Weights](), "", True
         while more:
             part, after = await self.commits.call(methodcaller("weights", after))
             used, more = used | part, bool(after)
-        rows = (session.row for session in self.hot.values())
-        return used | {(row.model, row.fingerprint) for row in rows}
+        sessions = (*self.hot.values(), *self.writes.unsettled.values())
+        return used | {(one.row.model, one.row.fingerprint) for one in sessions}
 
     # ---- parts
 
@@ -278,7 +281,7 @@ class Sessions:
             state = await rebuilt(engine, row)
             row = self._of(engine, row._replace(position=engine.check(state), blob=state))
         engine.put(key, row.blob)
-        row = row._replace(blob=b"", level=engine.model.level)
+        row = row._replace(blob=b"")
         return Session(engine, row, stored=row)
 
     def _engine_of(self, row: Row) -> Engine:
@@ -290,25 +293,24 @@ class Sessions:
                 f"the session belongs to model {row.model}; this server has {names}",
                 position=row.position,
             )
-        found = self.models.of(row.model, row.fingerprint)
+        engine = self.models.of(row.model, row.fingerprint)
         newest = self.models.newest(row.model)
-        if self.keeping.replay and found is not newest:
+        if self.keeping.replay and engine is not newest:
             return newest
-        if found is None:
+        if engine is None:
             missing = self.models.missing(row.model, row.fingerprint)
             raise Problem(409, missing, position=row.position)
-        level = found.model.level
+        level = engine.model.level
         if self.keeping.same_level and level != row.level:
             raise Problem(
                 409,
                 f"the session was computed with {row.level}, this server has {level} (--same-level)",
                 position=row.position,
             )
-        return found
+        return engine
 
     def _of(self, engine: Engine, row: Row) -> Row:
-        model = engine.model
-        return row._replace(model=engine.name, fingerprint=model.fingerprint, level=model.level)
+        return row._replace(model=engine.name, fingerprint=engine.model.fingerprint)
 
     async def _run(
         self, key: str, session: Session, step: Step, user: str, telling: Telling | None
@@ -328,10 +330,11 @@ class Sessions:
 
     async def _again(self, session: Session, step: Step, user: str, state: Before) -> bytes:
         """The answer to a step that was done, computed from the state before it in a stream of its own."""
-        engine = self.models.that_reads(session.engine.name, state)
-        if engine is None:
-            detail = "the request was done, and its answer, too long to keep, is from other weights"
-            raise Problem(409, detail, position=session.row.position)
+        row, engine = session.row, self.models.that_reads(state)
+        if engine is None or engine.model.level != row.level:
+            source = f"was computed with {row.level}" if engine else "is from other weights"
+            detail = f"the request was done, and its answer, too long to keep, {source}"
+            raise Problem(409, detail, position=row.position)
         key = f"~{secrets.token_hex(12)}"
         try:
             engine.put(key, state)
@@ -358,7 +361,7 @@ class Sessions:
         await self._settle(key)
         before = session.stored
         if keep_answer:
-            ended = Row(0, b"", request_id=row.request_id, answer=row.answer)
+            ended = Row(0, b"", level=row.level, request_id=row.request_id, answer=row.answer)
             await stored(self.writes.put(key, before, ended, ENDED))
         elif before.version:
             await stored(self.commits.remove(Remove(key, before.version, before.epoch)))
@@ -405,7 +408,7 @@ def _key(user: str, name: str) -> str:
     return f"{user}/{name}"
 
 
-def _there(row: Row | None, name: str) -> Row:
+def _live(row: Row | None, name: str) -> Row:
     if row is None or not row.model:  # it has ended
         raise _no_session(name)
     return row
@@ -418,8 +421,8 @@ def _check_model(engine: Engine, name: str | None, version: str | None) -> None:
         raise Problem(409, f"the session belongs to version {own}, not {version:.80}")
 
 
-def _made_by(copy: Row, request_id: str) -> bool:
-    """Whether a fork with this id made the session; an error if the session has changed since."""
+def _is_copy_of(copy: Row, request_id: str) -> bool:
+    """Whether the session is the copy of a fork with this id; an error if the session has changed since."""
     if (answer := answered(copy, request_id)) is None:
         return False
     if answer != encoded({"position": copy.position}):

@@ -18,6 +18,7 @@ from ..transport.problems import Problem
 from .engine import Engine
 
 SPARE = 4  # versions of a model that stay even if no session uses them
+MOST_CLOSED = 1000  # closed versions that are remembered
 Weights = tuple[str, str]  # the name of a model and the fingerprint of its weights
 
 
@@ -50,21 +51,23 @@ class Models:
 
     def __init__(self, sources: Sequence[Source], limits: Limits, dtype: str, threads: int) -> None:
         self.sources, self.limits, self.dtype, self.threads = sources, limits, dtype, threads
-        self.engines: dict[str, list[Engine]] = {}
-        self.closed: dict[Weights, str] = {}  # versions that made room for others, and their files
+        self.engines: dict[str, list[Engine]] = {source.name: [] for source in sources}
+        self.closed: dict[Weights, str] = {}  # the file of a closed version, and why it was closed
         self.reloading = asyncio.Lock()
-        for source in sources:
-            engine = Engine(source.name, self._load(source), limits)
-            self.engines.setdefault(source.name, []).append(engine)
+        models = [self._load(source) for source in sources]
+        for source, model in reversed([*zip(sources, models, strict=True)]):
+            self.engines[source.name].insert(0, Engine(source.name, model, limits))
         self.first = sources[0].name
 
     def _load(self, source: Source) -> Model:
+        """What is damaged or missing is refused here, not by a request."""
         model = Model.load(source.path, dtype=self.dtype, threads=self.threads)
-        _ = (
-            model.labels,
-            model.targets,
-            model.columns,
-        )  # damaged ones are refused here, not by a request
+        _ = model.labels, model.targets, model.columns
+        if model.tokenizer == "sentencepiece":
+            try:
+                model.encode("")
+            except ModuleNotFoundError as error:
+                raise ValueError(f"model {source.name}: {error}") from error
         return model
 
     def newest(self, name: str | None) -> Engine:
@@ -88,12 +91,12 @@ class Models:
 
     def of(self, name: str, fingerprint: str) -> Engine | None:
         """The version that a state belongs to."""
-        found = (e for e in self.engines.get(name, ()) if e.model.fingerprint == fingerprint)
-        return next(found, None)
+        engines = (e for e in self.engines.get(name, ()) if e.model.fingerprint == fingerprint)
+        return next(engines, None)
 
-    def that_reads(self, name: str, blob: bytes) -> Engine | None:
-        """The version whose state this is."""
-        for engine in self.engines[name]:
+    def that_reads(self, blob: bytes) -> Engine | None:
+        """The version whose state this is, of any model."""
+        for engine in self.all():
             with suppress(Problem):
                 engine.check(blob)
                 return engine
@@ -110,45 +113,46 @@ class Models:
             return await self._reload(used)
 
     async def _reload(self, used: Callable[[], Awaitable[set[Weights]]]) -> list[str]:
-        changed: dict[str, Engine] = {}
+        changed: dict[str, Model] = {}
         for name, engines in self.engines.items():
             source = next(one for one in self.sources if one.name == name)
-            fresh = await asyncio.to_thread(self._load, source)
-            if fresh.checksum != engines[0].model.checksum:
-                changed[name] = Engine(name, fresh, self.limits)
+            model = await asyncio.to_thread(self._load, source)
+            if model.checksum != engines[0].model.checksum:
+                changed[name] = model
         needed = await used() if changed else set()
-        for name, engine in changed.items():
-            self.engines[name].insert(0, engine)
-        for engine in self._too_many(needed):
+        for name, model in changed.items():
+            self.engines[name].insert(0, Engine(name, model, self.limits))
+        for engine, reason in self._too_many(needed).items():
             self.engines[engine.name].remove(engine)
             version, file = engine.model.checksum, Path(engine.model.path).name
-            self.closed[_weights(engine)] = f"version {version} of {file}"
+            self.closed[_weights(engine)] = f"version {version} of {file}, {reason}"
             await engine.close(drain=True)
+        for weights in [*self.closed][:-MOST_CLOSED]:
+            del self.closed[weights]
         return [*changed]
 
-    def _too_many(self, needed: set[Weights]) -> list[Engine]:
-        """The older versions that nobody needs, and those that do not fit into --max-weights."""
-        gone: list[Engine] = []
+    def _too_many(self, needed: set[Weights]) -> dict[Engine, str]:
+        """Older versions that nobody needs, and those that do not fit into --max-weights; with the reason."""
+        gone: dict[Engine, str] = {}
         older: list[Engine] = []
         for engines in self.engines.values():
-            for age, engine in reversed([*enumerate(engines)][1:]):
-                is_spare = age < SPARE or _weights(engine) in needed
-                (older if is_spare else gone).append(engine)
-        older.sort(key=lambda engine: _weights(engine) in needed)
+            for age, engine in enumerate(engines[1:], 1):
+                if age < SPARE or _weights(engine) in needed:
+                    older.append(engine)
+                else:
+                    gone[engine] = "which no session used when newer ones were loaded"
+        older.sort(key=lambda engine: (_weights(engine) in needed, engine.loaded))
+        limit = f"{self.limits.flag('weights')} {self.limits.weights}"
         while sum(engine.model.weight_bytes for engine in older) > self.limits.weights:
-            gone.append(older.pop(0))
+            gone[older.pop(0)] = f"which made room for newer ones ({limit})"
         return gone
 
     def missing(self, name: str, fingerprint: str) -> str:
         """Why there is no version for a state."""
         weights = f"the session's state is from other weights of model {name}"
-        if (file := self.closed.get((name, fingerprint))) is None:
+        if (closed := self.closed.get((name, fingerprint))) is None:
             return f"{weights} ({fingerprint}); accepted: a server that has them, or --replay"
-        limit = f"{self.limits.flag('weights')} {self.limits.weights}"
-        return (
-            f"{weights}, {file}, which made room for newer ones ({limit});"
-            f" accepted: a server that also has that file as {name}=FILE, or --replay"
-        )
+        return f"{weights}, {closed}; accepted: a server that also has that file as {name}=FILE, or --replay"
 
     async def close(self) -> None:
         for engine in self.all():

@@ -19,11 +19,13 @@ from tsm.runtime.serving.transport.limits import Keeping, Limits
 async def sessions_of(
     path: object, store: StateStore, limits: Limits | None = None, users: int = 1, **keeping: Any
 ) -> AsyncIterator[Sessions]:
-    """Those of a server with the model `m`. A store in memory outlives it, as files do."""
+    """Those of a server with the model `m`, or with a dict of models. A store in memory outlives it, as files
+    do."""
     if not store.durable:
         store.close = lambda: None
     limits = limits or Limits()
-    models = Models([Source("m", str(path))], limits, "float32", 1)
+    paths = path if isinstance(path, dict) else {"m": path}
+    models = Models([Source(name, str(path)) for name, path in paths.items()], limits, "float32", 1)
     sessions = Sessions(models, Commits(store), limits, Keeping(**keeping), lambda: users)
     await sessions.room.sweep()
     yield sessions

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tsm.runtime.serving.session.answered import KEPT, answered, remembered
-from tsm.runtime.serving.store.base import Row
+from tsm.runtime.serving.store.base import Put, Row
 from tsm.runtime.serving.store.memory import MemoryStore
 from tsm.runtime.serving.transport.problems import Problem
 
@@ -83,6 +83,48 @@ def test_a_long_answer_of_a_session_that_starts_again_and_ends(files, opened):
     asyncio.run(main())
 
 
+def test_a_long_answer_of_an_ended_session_of_the_second_model(files, opened):
+    models = {"m": files["other"], "n": files["lm"]}
+
+    async def main():
+        action, values = LONG[0]
+        one = {**values, "end": True, "request_id": "x"}  # it names no model: the session has one
+        async with sessions_of(models, opened.open()) as sessions:
+            await ask(sessions, "user", "s", model="n", tokens=[1])
+            said = [await ask(sessions, "user", "s", action, **one) for _ in range(2)]
+        async with sessions_of(models, opened.open()) as sessions:
+            said.append(await ask(sessions, "user", "s", action, **one))
+        assert said[0] == said[1] == said[2]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("end", [False, True])
+def test_a_long_answer_of_another_instruction_set(files, opened, end):
+    """It is not computed again, since other tokens could be drawn; the next request is."""
+
+    async def main():
+        action, values = LONG[2]
+        one, store = {**values, "end": end, "request_id": "x"}, opened.open()
+        async with sessions_of(files["lm"], store) as sessions:
+            position = (await ask(sessions, "user", "s", action, **one))["position"]
+        store = opened.open()
+        row = store.read("user/s")
+        (version,) = store.apply([Put("user/s", row._replace(level="abacus"))])
+        assert isinstance(version, int)
+        async with sessions_of(files["lm"], opened.open()) as sessions:
+            for _ in range(2):
+                with pytest.raises(Problem, match="was computed with abacus") as refused:
+                    await ask(sessions, "user", "s", action, **one)
+                where = 0 if end else position
+                assert (refused.value.status, refused.value.more["position"]) == (409, where)
+            two = {**one, "request_id": "y"}
+            said = [await ask(sessions, "user", "s", action, **two) for _ in range(2)]
+            assert said[0] == said[1] and said[0]["position"] == where + len(said[0]["tokens"]) + 10
+
+    asyncio.run(main())
+
+
 def test_a_long_answer_of_weights_that_are_gone(files, opened):
     """The request is not executed again; the client learns where the session is."""
 
@@ -119,8 +161,7 @@ def test_a_long_answer_after_a_reload(files, opened, tmp_path):
     asyncio.run(main())
 
 
-def test_an_earlier_tsm_takes_a_long_answer_for_one_that_is_not_kept():
-    """It looks for the id in the first line, and returns the answer if it is there."""
+def test_a_state_in_the_place_of_an_answer_is_marked():
     row = Row(0, b"state", "m")
     for number in range(2 * KEPT):
         answer = b"{}" if number % 3 else b"{" + b"x" * 99 + b"}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -13,8 +14,14 @@ from websockets.sync.client import connect
 
 from tsm.plugin import build_model
 from tsm.plugin.data.labels import dump_labels
+from tsm.plugin.data.subword import SentencePieceTokenizer, train_sentencepiece
+from tsm.plugin.data.vocab import Vocab
 from tsm.runtime import Model, TsmError
-from tsm.runtime.serving.streams.models import SPARE, Models, Source
+from tsm.runtime.serving.store.base import StoreError
+from tsm.runtime.serving.store.memory import MemoryStore
+from tsm.runtime.serving.streams import models as models_module
+from tsm.runtime.serving.streams.engine import Engine
+from tsm.runtime.serving.streams.models import SPARE, Models, Source, none_used
 from tsm.runtime.serving.transport.limits import Limits
 from tsm.runtime.serving.transport.problems import Problem
 
@@ -150,6 +157,94 @@ def test_weights_beyond_the_limit(weights, opened, tmp_path):
             assert sum(engine.model.weight_bytes for engine in engines[1:]) == limits.weights
 
     asyncio.run(main())
+
+
+def reloaded(models, path, *files, used=none_used):
+    """After a reload of each of these files."""
+
+    async def main():
+        for file in files:
+            replace(path, file)
+            await models.reload(used)
+
+    asyncio.run(main())
+
+
+def two_models(file, tmp_path, **limits):
+    paths = [tmp_path / f"{name}.tsm" for name in "ab"]
+    for path in paths:
+        replace(path, file)
+    return paths, Models([Source(p.stem, str(p)) for p in paths], Limits(**limits), "float32", 1)
+
+
+def test_the_oldest_of_all_models_goes_first(weights, tmp_path):
+    size = Model.load(weights[0]).weight_bytes
+    (a, b), models = two_models(weights[0], tmp_path, weights=size)
+    reloaded(models, a, *weights[1:3])
+    reloaded(models, b, weights[1])
+    assert [len(engines) for engines in models.engines.values()] == [2, 1]
+    assert models.of("a", Model.load(weights[1]).fingerprint)
+
+
+def test_why_a_version_is_gone(weights, tmp_path, monkeypatch):
+    """Because nobody needed it, or for lack of room; the number of versions that are remembered is limited."""
+    monkeypatch.setattr(models_module, "MOST_CLOSED", 2)
+    (a, _), models = two_models(weights[0], tmp_path)
+    reloaded(models, a, *weights[1:])
+    gone = [models.missing("a", Model.load(file).fingerprint) for file in weights[:4]]
+    assert ["no session used" in one for one in gone] == [False, False, True, True]
+    assert not any("--max-weights" in one for one in gone)
+    assert len(models.closed) == 2
+
+
+@pytest.mark.parametrize("fault", ["file", "store"])
+def test_a_reload_that_fails_leaves_no_pool(weights, tmp_path, monkeypatch, fault):
+    (a, b), models = two_models(weights[0], tmp_path)
+    engines = []
+
+    def counted(*arguments):
+        engines.append(Engine(*arguments))
+        return engines[-1]
+
+    async def failing():
+        raise StoreError("gone")
+
+    monkeypatch.setattr(models_module, "Engine", counted)
+    if fault == "file":
+        b.write_bytes(b"no model")
+    with pytest.raises((TsmError, StoreError)):
+        reloaded(models, a, weights[1], used=failing)
+    assert not engines and [len(one) for one in models.engines.values()] == [1, 1]
+
+
+def test_weights_of_a_session_that_is_only_in_a_failed_write(files):
+    class Failing(MemoryStore):
+        def apply(self, operations):
+            raise StoreError("gone")
+
+    async def main():
+        async with sessions_of(files["lm"], Failing(), behind=True) as sessions:
+            await ask(sessions, "user", "s")
+            sessions.hot.clear()  # as if other streams needed the memory
+            (engine,) = sessions.models.all()
+            assert await sessions._weights_in_use() == {("m", engine.model.fingerprint)}
+
+    asyncio.run(main())
+
+
+def test_pieces_without_their_package(tmp_path, monkeypatch):
+    """A server with such a model does not start, instead of refusing its requests."""
+    pieces = train_sentencepiece((f"{i} the old sailor of {i * i} ships" for i in range(200)), 300)
+    tokenizer = SentencePieceTokenizer(pieces)
+    symbols = tokenizer.vocab_symbols()
+    assets = {"dict.txt": Vocab(symbols, [1] * len(symbols)).dumps(), "sentencepiece.model": pieces}
+    model = build_model("lstm_lm", vocab_size=len(symbols), decoder_hidden_size=4)
+    package.package(model, tmp_path / "m.tsm", assets=assets, tokenizer="sentencepiece")
+    sources = [Source("m", str(tmp_path / "m.tsm"))]
+    assert Models(sources, Limits(), "float32", 1).first == "m"
+    monkeypatch.setitem(sys.modules, "sentencepiece", None)
+    with pytest.raises(ValueError, match=r"model m: .*run: pip install sentencepiece"):
+        Models(sources, Limits(), "float32", 1)
 
 
 def replace(path, file):
