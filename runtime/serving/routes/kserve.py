@@ -109,31 +109,31 @@ def parse_inference(
 
 
 async def infer(service: Service, request: Request, name: str, version: str | None) -> Answer:
-    asked = await request.parsed(partial(parse_inference, service, name, version))
-    found = await run(service, request.user, asked)
-    logits = found["logits"]
+    inference = await request.parsed(partial(parse_inference, service, name, version))
+    answer = await run(service, request.user, inference)
+    logits = answer["logits"]
     output = {"name": "logits", "datatype": "FP32", "shape": [1, len(logits)], "data": logits}
-    head = {"model_name": name, "model_version": found.get("version", "")}
-    head |= {"id": asked.id} if asked.id else {}
-    shown = {**head, "parameters": parameters_of(found), "outputs": [output]}
+    head = {"model_name": name, "model_version": answer["version"]}
+    head |= {"id": inference.id} if inference.id else {}
+    shown = {**head, "parameters": parameters_of(answer), "outputs": [output]}
     return Answer(shown if len(logits) <= LARGE else await off_loop(len(logits), written, shown))
 
 
-def parameters_of(found: dict[str, Any]) -> dict[str, int]:
+def parameters_of(answer: dict[str, Any]) -> dict[str, int]:
     names = ("position", "durable_position")
-    return {name: found[name] for name in names if name in found}
+    return {name: answer[name] for name in names if name in answer}
 
 
-async def run(service: Service, user: str, asked: Inference) -> dict[str, Any]:
+async def run(service: Service, user: str, inference: Inference) -> dict[str, Any]:
     """The answer to the step: the logits, the version and, for a sequence, the position."""
-    if asked.sequence is not None:
-        answer = await service.step(user, asked.sequence, asked.step)
-        found: dict[str, Any] = await off_loop(len(answer), json.loads, answer)
-        return found
-    engine, key = asked.engine, f"~{secrets.token_hex(12)}"
+    if inference.sequence is not None:
+        text = await service.step(user, inference.sequence, inference.step)
+        answer: dict[str, Any] = await off_loop(len(text), json.loads, text)
+        return answer
+    engine, key = inference.engine, f"~{secrets.token_hex(12)}"
     with service.work():
         try:
-            done = await engine.run(key, asked.step, 0, user, service.limits.seconds)
+            done = await engine.run(key, inference.step, 0, user, service.limits.seconds)
         finally:
             await engine.drop(key)
     return {"logits": done.event.logits.tolist(), "version": engine.model.checksum}

@@ -89,7 +89,7 @@ def parse(service: Service, values: dict[str, Any]) -> Completion:
         value = fields.take(name)
         if accepted is not None and value is not None and value not in accepted:
             raise wrong(name, value, "only its default")
-    found = Completion(
+    completion = Completion(
         engine=engine,
         prompts=_prompts(engine, fields.take("prompt", ""), service),
         n=fields.integer("n", 1, 1, MOST_CHOICES),
@@ -103,12 +103,14 @@ def parse(service: Service, values: dict[str, Any]) -> Completion:
         stream=fields.flag("stream"),
     )
     fields.end()
-    if len(found.prompts) * found.n > MOST_CHOICES:
-        raise wrong("n", found.n, f"at most {MOST_CHOICES} choices for all prompts together")
-    if found.stream and (len(found.prompts) * found.n > 1 or found.logprobs is not None):
+    if len(completion.prompts) * completion.n > MOST_CHOICES:
+        raise wrong("n", completion.n, f"at most {MOST_CHOICES} choices for all prompts together")
+    if completion.stream and (
+        len(completion.prompts) * completion.n > 1 or completion.logprobs is not None
+    ):
         raise Problem(400, "stream is true; accepted with it: one prompt, n = 1, no logprobs")
-    in_bounds(0 if found.stream else found.numbers, limits)
-    return found
+    in_bounds(0 if completion.stream else completion.numbers, limits)
+    return completion
 
 
 def _prompts(engine: Engine, prompt: Any, service: Service) -> list[list[int]]:
@@ -116,7 +118,7 @@ def _prompts(engine: Engine, prompt: Any, service: Service) -> list[list[int]]:
     prompts = prompt if many else [prompt]
     if len(prompts) > MOST_CHOICES:
         raise wrong("prompt", len(prompts), f"at most {MOST_CHOICES} prompts")
-    found = []
+    token_lists = []
     for one in prompts:
         if isinstance(one, str) and one:
             tokens = encoded(engine.model, one)
@@ -127,25 +129,25 @@ def _prompts(engine: Engine, prompt: Any, service: Service) -> list[list[int]]:
             outside = tokens[(tokens < 0) | (tokens >= engine.model.vocab_size)]
             if len(outside):
                 raise wrong("prompt", int(outside[0]), f"tokens 0 to {engine.model.vocab_size - 1}")
-        found.append(tokens.tolist())
-    return found
+        token_lists.append(tokens.tolist())
+    return token_lists
 
 
 async def completions(service: Service, request: Request) -> Answer | None:
-    asked = await request.parsed(partial(parse, service))
+    completion = await request.parsed(partial(parse, service))
     head = {
         "id": "cmpl-" + secrets.token_hex(12),
         "object": "text_completion",
         "created": int(time.time()),
-        "model": asked.engine.name,
+        "model": completion.engine.name,
     }
     with service.work():
-        if asked.stream:
-            await _stream(service, request, asked, head)
+        if completion.stream:
+            await _stream(service, request, completion, head)
             return None
         limits = service.limits
         try:
-            return Answer(await within(limits.seconds, _whole(service, request, asked, head)))
+            return Answer(await within(limits.seconds, _whole(service, request, completion, head)))
         except asyncio.TimeoutError as error:
             flag = limits.flag("seconds")
             detail = f"the completion took over {limits.seconds:g} s ({flag})"
@@ -153,21 +155,26 @@ async def completions(service: Service, request: Request) -> Answer | None:
 
 
 async def _whole(
-    service: Service, request: Request, asked: Completion, head: dict[str, Any]
+    service: Service, request: Request, completion: Completion, head: dict[str, Any]
 ) -> bytes:
     """The answer with all choices, as JSON."""
-    choices = [Choice(i, asked.prompts[i // asked.n]) for i in range(len(asked.prompts) * asked.n)]
-    await together(_complete(service, request.user, asked, c, None) for c in choices)
-    prompt_tokens = sum(map(len, asked.prompts))
+    choices = [
+        Choice(i, completion.prompts[i // completion.n])
+        for i in range(len(completion.prompts) * completion.n)
+    ]
+    await together(_complete(service, request.user, completion, c, None) for c in choices)
+    prompt_tokens = sum(map(len, completion.prompts))
     drawn = sum(len(choice.tokens) for choice in choices)
     usage = {"prompt_tokens": prompt_tokens, "completion_tokens": drawn}
     usage["total_tokens"] = prompt_tokens + drawn
 
     def answer() -> bytes:
-        return written({**head, "choices": [_shown(asked, c) for c in choices], "usage": usage})
+        return written(
+            {**head, "choices": [_shown(completion, c) for c in choices], "usage": usage}
+        )
 
-    scores = 1 if asked.logprobs is None else LETTERS
-    return await off_loop(asked.numbers * scores, answer)
+    scores = 1 if completion.logprobs is None else LETTERS
+    return await off_loop(completion.numbers * scores, answer)
 
 
 async def together(parts: Iterable[Coroutine[Any, Any, None]]) -> None:
@@ -183,9 +190,9 @@ async def together(parts: Iterable[Coroutine[Any, Any, None]]) -> None:
 
 
 async def _stream(
-    service: Service, request: Request, asked: Completion, head: dict[str, Any]
+    service: Service, request: Request, completion: Completion, head: dict[str, Any]
 ) -> None:
-    events, choice = request.events(), Choice(0, asked.prompts[0])
+    events, choice = request.events(), Choice(0, completion.prompts[0])
 
     async def emit(text: str, tokens: list[int], reason: str | None) -> None:
         part = {"index": 0, "text": text, "token_ids": tokens, "logprobs": None}
@@ -193,9 +200,9 @@ async def _stream(
         await events.send(json.dumps({**head, "choices": [part]}).encode())
 
     try:
-        if asked.echo and asked.engine.model.tokenizer:
-            await emit(asked.engine.model.decode(choice.prompt), choice.prompt, None)
-        await _complete(service, request.user, asked, choice, emit)
+        if completion.echo and completion.engine.model.tokenizer:
+            await emit(completion.engine.model.decode(choice.prompt), choice.prompt, None)
+        await _complete(service, request.user, completion, choice, emit)
         await emit("", [], choice.finish_reason)
         await events.send(b"[DONE]")
     except Problem as problem:
@@ -207,12 +214,12 @@ async def _stream(
 
 
 async def _complete(
-    service: Service, user: str, asked: Completion, choice: Choice, emit: Any
+    service: Service, user: str, completion: Completion, choice: Choice, emit: Any
 ) -> None:
     """Fill in a choice; `emit` gets its parts as they come."""
-    engine, key = asked.engine, f"~{secrets.token_hex(12)}"
+    engine, key = completion.engine, f"~{secrets.token_hex(12)}"
     parts = TextParts(engine.model) if engine.model.tokenizer else None
-    stops = StopText(asked.stop)
+    stops = StopText(completion.stop)
 
     async def drawn(tokens: list[int]) -> None:
         choice.tokens += tokens
@@ -224,16 +231,16 @@ async def _complete(
             raise _Stopped
 
     try:
-        if asked.max_tokens:
+        if completion.max_tokens:
             step = Step(
                 "generate",
                 tokens=np.array(choice.prompt, np.int64) if choice.prompt else None,
-                n=asked.max_tokens,
-                temperature=asked.temperature,
-                top_p=asked.top_p,
-                seed=asked.seed + choice.index % asked.n,
+                n=completion.max_tokens,
+                temperature=completion.temperature,
+                top_p=completion.top_p,
+                seed=completion.seed + choice.index % completion.n,
             )
-            part_by_part = drawn if emit or asked.stop else None
+            part_by_part = drawn if emit or completion.stop else None
             done = await engine.run(key, step, 0, user, service.limits.seconds, part_by_part)
             if part_by_part is None:
                 choice.tokens = done.event.tokens.tolist()
@@ -248,14 +255,16 @@ async def _complete(
         choice.finish_reason = "stop"
     finally:
         await engine.drop(key)
-    if asked.logprobs is not None:
-        tokens, start = choice.prompt + choice.tokens, 0 if asked.echo else len(choice.prompt)
-        choice.scored = await score(engine, tokens, start, asked.logprobs, user, service.limits)
+    if completion.logprobs is not None:
+        tokens, start = choice.prompt + choice.tokens, 0 if completion.echo else len(choice.prompt)
+        choice.scored = await score(
+            engine, tokens, start, completion.logprobs, user, service.limits
+        )
 
 
-def _shown(asked: Completion, choice: Choice) -> dict[str, Any]:
-    model, text, tokens = asked.engine.model, choice.text, choice.tokens
-    if asked.echo:
+def _shown(completion: Completion, choice: Choice) -> dict[str, Any]:
+    model, text, tokens = completion.engine.model, choice.text, choice.tokens
+    if completion.echo:
         tokens = choice.prompt + tokens
         text = (model.decode(choice.prompt) if model.tokenizer else "") + text
     logprobs = choice.scored.shown(model) if choice.scored else None
@@ -277,23 +286,23 @@ def _newest(service: Service) -> list[Engine]:
 
 
 def _model(engine: Engine) -> dict[str, Any]:
-    found = engine.model
+    model = engine.model
     facts = {
-        "family": found.family,
-        "weights": found.fingerprint,
-        "version": found.checksum,
-        "takes": "tokens" if found.takes_tokens else "values",
-        "inputs": found.vocab_size if found.takes_tokens else found.input_size,
-        "outputs": found.output_size,
-        "columns": found.columns,
-        "labels": found.labels,
-        "targets": found.targets,
-        "takes_dt": found.takes_dt,
-        "text": found.tokenizer is not None,
-        "tokenizer": found.tokenizer,
-        "dtype": found.dtype,
-        "level": found.level,
-        "stream_bytes": found.stream_bytes,
+        "family": model.family,
+        "weights": model.fingerprint,
+        "version": model.checksum,
+        "takes": "tokens" if model.takes_tokens else "values",
+        "inputs": model.vocab_size if model.takes_tokens else model.input_size,
+        "outputs": model.output_size,
+        "columns": model.columns,
+        "labels": model.labels,
+        "targets": model.targets,
+        "takes_dt": model.takes_dt,
+        "text": model.tokenizer is not None,
+        "tokenizer": model.tokenizer,
+        "dtype": model.dtype,
+        "level": model.level,
+        "stream_bytes": model.stream_bytes,
     }
     return {"id": engine.name, "object": "model", "created": 0, "owned_by": "tsm", **facts}
 

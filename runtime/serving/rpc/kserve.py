@@ -30,56 +30,57 @@ class Calls:
     def _new(self, kind: str, /, **fields: Any) -> Any:
         return self.messages.of("inference", kind)(**fields)
 
-    async def ServerLive(self, service: Service, user: str, asked: Any) -> Any:
+    async def ServerLive(self, service: Service, user: str, request: Any) -> Any:
         return self._new("ServerLiveResponse", live=True)
 
-    async def ServerReady(self, service: Service, user: str, asked: Any) -> Any:
+    async def ServerReady(self, service: Service, user: str, request: Any) -> Any:
         return self._new("ServerReadyResponse", ready=await service.unready() is None)
 
-    async def ModelReady(self, service: Service, user: str, asked: Any) -> Any:
-        engines = service.models.engines.get(asked.name, [])
-        known = any(asked.version in ("", engine.model.checksum) for engine in engines)
+    async def ModelReady(self, service: Service, user: str, request: Any) -> Any:
+        engines = service.models.engines.get(request.name, [])
+        known = any(request.version in ("", engine.model.checksum) for engine in engines)
         ready = known and await service.unready() is None
         return self._new("ModelReadyResponse", ready=ready)
 
-    async def ServerMetadata(self, service: Service, user: str, asked: Any) -> Any:
+    async def ServerMetadata(self, service: Service, user: str, request: Any) -> Any:
         return self._new("ServerMetadataResponse", **kserve.server_facts())
 
-    async def ModelMetadata(self, service: Service, user: str, asked: Any) -> Any:
-        facts = kserve.model_facts(service, asked.name, asked.version)
+    async def ModelMetadata(self, service: Service, user: str, request: Any) -> Any:
+        facts = kserve.model_facts(service, request.name, request.version)
         return self._new("ModelMetadataResponse", **facts)
 
-    async def ModelInfer(self, service: Service, user: str, asked: Any) -> Any:
-        name, version = asked.model_name, asked.model_version
+    async def ModelInfer(self, service: Service, user: str, request: Any) -> Any:
+        name, version = request.model_name, request.model_version
         inference = await off_loop(
-            asked.ByteSize(),
-            lambda: kserve.parse_inference(service, name, version, _values(asked)),
+            request.ByteSize(),
+            lambda: kserve.parse_inference(service, name, version, _values(request)),
         )
-        found = await kserve.run(service, user, inference)
-        logits = found["logits"]
+        answer = await kserve.run(service, user, inference)
+        logits = answer["logits"]
         output: dict[str, Any] = {"name": "logits", "datatype": "FP32", "shape": [1, len(logits)]}
         raw = []
-        if asked.raw_input_contents:  # the answer has the same form
+        if request.raw_input_contents:  # the answer has the same form
             raw = [np.asarray(logits, "<f4").tobytes()]
         else:
             output["contents"] = {"fp32_contents": logits}
         return self._new(
             "ModelInferResponse",
             model_name=name,
-            model_version=found.get("version", ""),  # absent from answers of earlier servers
-            id=asked.id,
-            parameters={k: {"int64_param": v} for k, v in kserve.parameters_of(found).items()},
+            model_version=answer["version"],
+            id=request.id,
+            parameters={k: {"int64_param": v} for k, v in kserve.parameters_of(answer).items()},
             outputs=[output],
             raw_output_contents=raw,
         )
 
 
-def _values(asked: Any) -> dict[str, Any]:
+def _values(request: Any) -> dict[str, Any]:
     """The JSON object of a request."""
-    raw = list(asked.raw_input_contents)
-    if raw and len(raw) != len(asked.inputs):
+    raw = list(request.raw_input_contents)
+    if raw and len(raw) != len(request.inputs):
         raise Problem(
-            400, f"raw_input_contents has {len(raw)} parts; accepted: {len(asked.inputs)}, or none"
+            400,
+            f"raw_input_contents has {len(raw)} parts; accepted: {len(request.inputs)}, or none",
         )
     inputs = [
         {
@@ -88,10 +89,10 @@ def _values(asked: Any) -> dict[str, Any]:
             "shape": list(one.shape),
             "data": _raw(one, raw[i]) if raw else _given(one),
         }
-        for i, one in enumerate(asked.inputs)
+        for i, one in enumerate(request.inputs)
     ]
-    parameters = {key: _parameter(value) for key, value in asked.parameters.items()}
-    return {"id": asked.id or None, "parameters": parameters, "inputs": inputs}
+    parameters = {key: _parameter(value) for key, value in request.parameters.items()}
+    return {"id": request.id or None, "parameters": parameters, "inputs": inputs}
 
 
 def _parameter(value: Any) -> Any:
@@ -119,8 +120,8 @@ def _raw(tensor: Any, data: bytes) -> list[Any] | None:
         raise Problem(
             400, f"raw {tensor.name:.80} has {len(data)} bytes; accepted: complete elements"
         )
-    found: list[Any] = np.frombuffer(data, kind).tolist()
-    return found
+    numbers: list[Any] = np.frombuffer(data, kind).tolist()
+    return numbers
 
 
 def _text(data: bytes) -> str:

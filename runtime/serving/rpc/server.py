@@ -77,11 +77,11 @@ class RpcServer:
         """The port that it listens on."""
         name = f"[{host}]" if ":" in host else host
         try:
-            found: int = self.server.add_insecure_port(f"{name}:{port}")
+            bound: int = self.server.add_insecure_port(f"{name}:{port}")
         except RuntimeError as error:
             raise OSError(f"cannot listen on {name}:{port} for gRPC: {error}") from error
         await self.server.start()
-        return found
+        return bound
 
     async def stop(self, grace: float) -> None:
         await self.server.stop(grace)
@@ -113,7 +113,7 @@ class RpcServer:
             self.peers.add(peer)
             self.garbage.connection_closed(len(self.service.websockets))
 
-    async def _answer(self, name: str, call: Call, asked: Any, context: Any) -> Any:
+    async def _answer(self, name: str, call: Call, data: bytes, context: Any) -> Any:
         service, begin, status = self.service, time.perf_counter(), 200
         user = ""
         self._note(context.peer())
@@ -121,7 +121,7 @@ class RpcServer:
             metadata = dict(context.invocation_metadata())
             user = service.access.user(str(metadata.get("authorization", "")))
             service.access.count(user)
-            return await call(service, user, asked)
+            return await call(service, user, data)
         except Problem as problem:
             status = problem.status
             await self._abort(context, problem)
@@ -160,7 +160,7 @@ class RpcServer:
         }
         return self.grpc.method_handlers_generic_handler(HEALTH, handlers)
 
-    async def _asked(self, data: bytes, context: Any) -> str:
+    async def _service_of(self, data: bytes, context: Any) -> str:
         """The service that a health check names."""
         try:
             kind = self.messages.of("grpc.health.v1", "HealthCheckRequest")
@@ -177,21 +177,21 @@ class RpcServer:
 
     async def _check(self, data: bytes, context: Any) -> Any:
         self._note(context.peer())
-        name = await self._asked(data, context)
+        name = await self._service_of(data, context)
         if (status := await self._status(name)) == UNKNOWN:
             await context.abort(self.grpc.StatusCode.NOT_FOUND, f"no service {name:.80}")
         return self.messages.of("grpc.health.v1", "HealthCheckResponse")(status=status)
 
     async def _watch(self, data: bytes, context: Any) -> AsyncIterator[Any]:
-        name = await self._asked(data, context)
+        name = await self._service_of(data, context)
         if self.watches >= MOST_WATCHES:
             detail = f"there are {MOST_WATCHES} watches; accepted: Check"
             await context.abort(self.grpc.StatusCode.RESOURCE_EXHAUSTED, detail)
-        self.watches, told = self.watches + 1, 0
+        self.watches, last_status = self.watches + 1, 0
         try:
             while True:
-                if (status := await self._status(name)) != told:
-                    told = status
+                if (status := await self._status(name)) != last_status:
+                    last_status = status
                     yield self.messages.of("grpc.health.v1", "HealthCheckResponse")(status=status)
                 await asyncio.sleep(LOOK)
         finally:

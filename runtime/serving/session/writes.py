@@ -97,8 +97,8 @@ class Writes:
     async def settle_all(self) -> int:
         """Writes all unwritten sessions; returns how many failed."""
         keys = [*self.unsettled]
-        found = await asyncio.gather(*map(self.settle, keys), return_exceptions=True)
-        return sum(isinstance(one, BaseException) for one in found)
+        outcomes = await asyncio.gather(*map(self.settle, keys), return_exceptions=True)
+        return sum(isinstance(one, BaseException) for one in outcomes)
 
     def _begin(self, key: str, session: Session) -> None:
         session.failure = None
@@ -131,12 +131,12 @@ class Writes:
     async def _find_out(self, key: str, session: Session) -> bool:
         """Whether the row in the store is one of `unsure`: a store may fail and still write, at once or later,
         as when the answer of Redis is lost. The next write would then be taken for that of another server."""
-        found = await self.commits.call(lambda store: store.read(key))
-        if found is None:
+        row = await self.commits.call(lambda store: store.read(key))
+        if row is None:
             return False
         epoch = session.stored.epoch
-        own = [row._replace(version=found.version, epoch=epoch) for row in session.unsure]
-        if found not in own:
+        own = [one._replace(version=row.version, epoch=epoch) for one in session.unsure]
+        if row not in own:
             return False
-        session.stored = found._replace(blob=b"")
+        session.stored = row._replace(blob=b"")
         return True

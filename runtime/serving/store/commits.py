@@ -127,8 +127,8 @@ class Commits:
         results: list[Any] = []
         hung: Exception | None = None
         if operations:
-            found, hung = _called(lambda: self.store.apply(operations))
-            results = [found] * len(operations) if isinstance(found, Exception) else found
+            applied, hung = _called(lambda: self.store.apply(operations))
+            results = [applied] * len(operations) if isinstance(applied, Exception) else applied
             self.batches += 1
             self.operations += len(operations)
         done, outcome = iter(results), []
@@ -136,10 +136,10 @@ class Commits:
             if not callable(what):
                 outcome.append(next(done))
                 continue
-            found = hung
+            result = hung
             if hung is None:
-                found, hung = _called(what)
-            outcome.append(found)
+                result, hung = _called(what)
+            outcome.append(result)
         return outcome
 
 

@@ -42,9 +42,9 @@ FORMAT = b"1"  # of the keys; PUT writes it with the first row
 # expire, those of the user, and the format.
 # ARGV: the version and epoch that the writer saw. They are compared as text, since Lua's numbers are doubles.
 SEEN = """
-local found = redis.call('HMGET', KEYS[1], 'version', 'epoch', 'position')
-local version, epoch = found[1] or '0', found[2] or '0'
-if {}(ARGV[1] ~= version or ARGV[2] ~= epoch) then return {{0, version, epoch, found[3] or '0'}} end
+local seen = redis.call('HMGET', KEYS[1], 'version', 'epoch', 'position')
+local version, epoch = seen[1] or '0', seen[2] or '0'
+if {}(ARGV[1] ~= version or ARGV[2] ~= epoch) then return {{0, version, epoch, seen[3] or '0'}} end
 """
 PUT = (
     SEEN.format("")
@@ -140,7 +140,7 @@ class RedisStore:
         if counter is not None and form != FORMAT:
             raise StoreOfOther(
                 f"{self.url}: the keys {prefix}* have another format than {FORMAT.decode()};"
-                " accepted: a database without them, or of this tsm-serve"
+                " accepted: a database without them; --store names another"
             )
 
     def _names(self, *names: str) -> list[str]:
@@ -166,8 +166,8 @@ class RedisStore:
             self.claim(keys, FIELDS, pipe)
         else:
             row = operation.row
-            given = [name for name in FIELDS if name not in ("version", "epoch")]
-            fields = [x for name in given for x in (name, getattr(row, name))]
+            names = [name for name in FIELDS if name not in ("version", "epoch")]
+            fields = [x for name in names for x in (name, getattr(row, name))]
             past = json.dumps([row.position, row.model, row.fingerprint, row.level]).encode()
             past = past + b"\n" + row.blob if operation.history else b""
             milliseconds = max(1, round(operation.seconds * 1000)) if operation.seconds else 0
@@ -195,17 +195,17 @@ class RedisStore:
     def page(self, prefix: str, after: str, most: int) -> list[tuple[str, Row]]:
         """The prefix is a user and a slash."""
         start, _, _, _, index, *_ = self._keys(prefix)
-        found: list[tuple[str, Row]] = []
+        rows: list[tuple[str, Row]] = []
         last, keys = start + after, [""] * most
         with self._errors():
-            while len(keys) == most and len(found) < most:
+            while len(keys) == most and len(rows) < most:
                 keys = [
                     key.decode() for key in self.client.zrangebylex(index, f"({last}", "+", 0, most)
                 ]
-                found += self._rows(keys)  # some may have expired
+                rows += self._rows(keys)  # some may have expired
                 last = keys[-1] if keys else last
-        found = [(key.removeprefix(f"{self.prefix}s:"), without_bytes(row)) for key, row in found]
-        return found[:most]
+        rows = [(key.removeprefix(f"{self.prefix}s:"), without_bytes(row)) for key, row in rows]
+        return rows[:most]
 
     def _rows(self, keys: Sequence[str]) -> list[tuple[str, Row]]:
         """The rows that exist and have a model, without their bytes."""
@@ -268,7 +268,7 @@ def _result(operation: Operation, answer: Any) -> Result:
 def _row(values: Sequence[bytes | None] | None) -> Row | None:
     if not values or values[0] is None:
         return None
-    found: dict[str, Any] = dict(zip(FIELDS, values, strict=True))
-    found |= {name: int(found[name]) for name in NUMBERS}
-    found |= {name: found[name].decode() for name in TEXTS}
-    return Row(**found)
+    fields: dict[str, Any] = dict(zip(FIELDS, values, strict=True))
+    fields |= {name: int(fields[name]) for name in NUMBERS}
+    fields |= {name: fields[name].decode() for name in TEXTS}
+    return Row(**fields)

@@ -89,7 +89,7 @@ class SqliteStore:
             elif (application, schema) != (APPLICATION, SCHEMA):
                 raise StoreOfOther(
                     f"{self.path}: application {application}, schema {schema};"
-                    f" accepted: a store of tsm-serve ({APPLICATION}, {SCHEMA})"
+                    f" accepted: a store of tsm-serve ({APPLICATION}, {SCHEMA}); --store names another"
                 )
         self.db.execute("PRAGMA journal_mode = WAL")
         self.db.execute("PRAGMA synchronous = FULL")

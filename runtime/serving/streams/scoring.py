@@ -67,10 +67,10 @@ async def score(
     engine: Engine, tokens: list[int], start: int, top: int, user: str, limits: Limits
 ) -> Scored:
     """Scores the tokens from `start` on, on a new stream, in chunks whose logits fit into memory."""
-    found, outputs = Scored(tokens, start), engine.model.output_size
+    scored, outputs = Scored(tokens, start), engine.model.output_size
     if tokens and not start:  # nothing comes before the first
-        found.log_probs.append(None)
-        found.top.append(None)
+        scored.log_probs.append(None)
+        scored.top.append(None)
     key, at = f"~{secrets.token_hex(12)}", 0
     size = max(1, min(limits.tokens, limits.numbers // outputs))
     try:
@@ -82,11 +82,11 @@ async def score(
             done = await engine.run(key, step, at, user, limits.seconds)
             if not unscored:
                 logits = done.event.logits
-                await off_loop(logits.size, lambda rows=logits: found.add(log_softmax(rows), top))
+                await off_loop(logits.size, lambda rows=logits: scored.add(log_softmax(rows), top))
             at += len(chunk)
     finally:
         await engine.drop(key)
-    return found
+    return scored
 
 
 def _best(row: NDArray[np.float64], count: int) -> dict[int, float]:
