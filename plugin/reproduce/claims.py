@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import NamedTuple
 
@@ -57,7 +58,7 @@ class Claim:
     """A claim of a paper, in our words, and the rules that must hold.
 
     afterwards  the rules, or their change, were written when the results were known
-    earlier     the rules before a change; their outcome is shown and does not count
+    earlier     the outcome before a change, with its date and figures; it does not count
     note        why they were changed, or what else to know about the rules
     """
 
@@ -65,7 +66,7 @@ class Claim:
     source: str
     rules: tuple[Rule, ...]
     afterwards: bool = False
-    earlier: tuple[Rule, ...] = ()
+    earlier: str = ""
     note: str = ""
 
     def verdict(self, store: Store) -> Verdict:
@@ -73,8 +74,7 @@ class Claim:
         name = _verdict(judged)
         why = in_words(judged) or "no rule tests it yet"
         if self.earlier:
-            before = [rule(store) for rule in self.earlier]
-            why += f". Before a change of the rule: {_verdict(before)}, {in_words(before)}"
+            why += f". Before a change of the rule, on {self.earlier}"
         if self.note:
             why += f". {self.note}"
         limits = dict.fromkeys(one.limit for one in judged if one.limit)
@@ -115,15 +115,18 @@ def register_claim(
     source: str,
     *rules: Rule,
     afterwards: bool = False,
-    earlier: tuple[Rule, ...] = (),
+    earlier: str = "",
     note: str = "",
 ) -> None:
     CLAIMS.append(Claim(text, source, rules, afterwards or bool(earlier), earlier, note))
 
 
-def register_prediction(home: str, text: str, *rules: Rule) -> None:
+register_afterwards = partial(register_claim, afterwards=True)
+
+
+def register_prediction(home: str, text: str, *rules: Rule, earlier: str = "") -> None:
     """What we expect of runs of an experiment, registered before the first of them."""
-    PREDICTIONS.setdefault(home, []).append(Claim(text, home, rules))
+    PREDICTIONS.setdefault(home, []).append(Claim(text, home, rules, bool(earlier), earlier))
 
 
 def predictions(home: str, store: Store) -> list[str]:

@@ -1,13 +1,10 @@
 """Rules that compare two variants seed by seed.
 
-Ahead("imdb", "plstm", "lstm")                         one is ahead of the other
-Comparable("copy", "plstm-500", "chrono", "acc", .1)   they differ by at most .1
-Times("copy", "lstm", "plstm", "updates_to_90", 2)     one needs at least twice the updates of the other
+Ahead("imdb", "plstm", "lstm")     one is ahead of the other
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,19 +21,19 @@ from .judged import (
     variant_of,
     what_of,
 )
-from .paired import Difference, bounds, differences, mean_and_error, shown
+from .paired import Difference, bounds, differences, mean_and_error, shown, signed
 from .quantities import Quantity, published_of, value_of
 from .recipe import Metric
-from .significance import RANKED, decided, interval
+from .significance import RANKED, decided, interval, ranks, student
 from .store import Store, Summary
 
 
 @dataclass(frozen=True)
 class Ahead:
-    """`first` has a higher value than `second` (with less=True: a lower one): over their common seeds, the 95%
-    interval of the difference lies on that side of 0. A bound (paired.py) never counts against its own
-    direction. SAME: the interval contains 0, and all of it is closer to 0 than the margin: half of the
-    published difference, or `margin` if nothing is published. key: as in what_of."""
+    """`first` has a higher value than `second`, or than `times` its value (with less=True: a lower one): over
+    their common seeds, the 95% interval of the difference lies on that side of 0 (significance.py). SAME: the
+    interval contains 0, and all of it is closer to 0 than the margin: `margin`, or without one half of the
+    published difference. OPEN if neither is better than guessing by the margin. key: as in what_of."""
 
     home: str
     first: str
@@ -45,17 +42,21 @@ class Ahead:
     less: bool = False
     seeds: int = SEEDS
     margin: float = 0.0
+    times: float = 1.0
 
     def __call__(self, store: Store) -> Judged:
         what = what_of(self.home, self.key)
-        found, judged = _compared(self.home, self.first, self.second, what, store, self.seeds)
-        if not found:
+        names = self.first, self.second
+        pairs, judged = compared(self.home, *names, what, store, self.seeds, self.times)
+        if not pairs:
             return judged
-        if side := decided(found):
+        if not self._learned(what, judged.runs):
+            return judged.with_state(OPEN, "neither learned")
+        if side := decided(pairs):
             return judged.with_state(HOLDS if (side < 0) is self.less else FAILS)
-        if any(one.bound for one in found):
-            return judged.with_state(OPEN, "undecided")
-        widest = max(map(abs, interval([one.value for one in found])))
+        if any(one.bound for one in pairs):
+            return judged.with_state(OPEN, f"undecided, {_signs(pairs)}")
+        widest = max(map(abs, interval([one.value for one in pairs])))
         limit = f"within ±{what.show(widest)}"
         if widest < self._margin(what):
             return judged.with_state(SAME, f"no difference found, {limit}", limit)
@@ -65,50 +66,67 @@ class Ahead:
         first, second = (
             published_of(variant_of(self.home, name), what) for name in (self.first, self.second)
         )
-        return self.margin if first is None or second is None else abs(first - second) / 2
+        published = 0.0 if first is None or second is None else abs(first - second) / 2
+        return self.margin or published
+
+    def _learned(self, what: Metric | Quantity, runs: Sequence[Summary]) -> bool:
+        """Whether the mean of a variant is better than guessing by the margin, if that has a known value."""
+        if isinstance(what, Quantity) or what.guess is None:
+            return True
+        side = -1 if self.less else 1
+        means = (
+            mean_and_error([run.metrics[what.key] for run in runs if run.variant == name])[0]
+            for name in (self.first, self.second)
+        )
+        return any(side * (mean - what.guess) > self._margin(what) for mean in means)
 
 
-@dataclass(frozen=True)
-class Comparable:
-    """The 95% interval of the difference lies within ± margin."""
-
-    home: str
-    first: str
-    second: str
-    key: str | Quantity
-    margin: float
-    seeds: int = SEEDS
-
-    def __call__(self, store: Store) -> Judged:
-        what = what_of(self.home, self.key)
-        found, judged = _compared(self.home, self.first, self.second, what, store, self.seeds)
-        if not found:
-            return judged
-        low, high = interval([one.value for one in found])
-        if any(one.bound for one in found) or low < self.margin < high or low < -self.margin < high:
-            return judged.with_state(OPEN, "undecided")
-        return judged.with_state(HOLDS if -self.margin <= low <= high <= self.margin else FAILS)
-
-
-def _compared(
-    home: str, first: str, second: str, what: Metric | Quantity, store: Store, seeds: int
+def compared(
+    home: str,
+    first: str,
+    second: str,
+    what: Metric | Quantity,
+    store: Store,
+    seeds: int,
+    times: float = 1.0,
 ) -> tuple[list[Difference], Judged]:
-    """The differences, with what is to be said about them; none, if they decide nothing."""
+    """The differences, with what is to be said about them; none, if they decide nothing. An unknown one is
+    shown and does not count as a seed."""
     runs = [store.all_of(variant_of(home, name)) for name in (first, second)]
-    found = differences(what, *runs)
-    name = f"{first} - {second}"
+    pairs = differences(what, *runs, times=times)
+    name = f"{first} - " + f"{times:g} x " * (times != 1) + second
     lacking = [n for n, own in zip((first, second), runs, strict=True) if not own]
     if lacking:
         which = f" of {lacking[0]}" * any(runs)
         return [], Judged(OPEN, name, f"no runs{which}", begun=any(runs))
-    if not found:
+    if not pairs:
         return [], Judged(OPEN, name, _why_not_compared(what, *runs), (*runs[0], *runs[1]))
-    common = {one.seed for one in found}
+    common = {one.seed for one in pairs}
     used = tuple(run for run in (*runs[0], *runs[1]) if run.seed in common)
-    ranked = ", signed ranks" * (len(found) >= RANKED)
-    remarks = f"{what.label}, {count(len(found))}{ranked}{short(used)}{bounds(found)}"
-    judged = Judged(OPEN, f"{name}: {shown(found, what)}", remarks, used)
-    return (found, judged) if len(found) >= seeds else ([], judged.with_state(OPEN, TOO_FEW))
+    known = sum(not one.unknown for one in pairs)
+    remarks = f"{what.label}, {count(known)}{_ranked(pairs, what)}{short(used)}{bounds(pairs)}"
+    judged = Judged(OPEN, f"{name}: {shown(pairs, what)}", remarks, used)
+    return (pairs, judged) if known >= seeds else ([], judged.with_state(OPEN, TOO_FEW))
+
+
+def _ranked(pairs: Sequence[Difference], what: Metric | Quantity) -> str:
+    """That ranks decide, with their interval beside the one that would follow from the mean and its error."""
+    if sum(not one.unknown for one in pairs) < RANKED:
+        return ""
+    if any(one.bound for one in pairs):
+        return ", signed ranks"
+    values = [one.value for one in pairs]
+    texts = (
+        " to ".join(signed(what, end) for end in ends) + ", undecided" * (ends[0] <= 0 <= ends[1])
+        for ends in (ranks(values), student(values))
+    )
+    return ", signed ranks: {} (Student's t would give {})".format(*texts)
+
+
+def _signs(pairs: Sequence[Difference]) -> str:
+    below, above = (sum(side * one.value > 0 for one in pairs) for side in (-1, 1))
+    known = sum(not one.unknown for one in pairs)
+    return f"{'below' if below >= above else 'above'} 0 in {max(below, above)} of {known}"
 
 
 def _why_not_compared(
@@ -130,44 +148,3 @@ def _why_not_compared(
         for runs in (first, second)
     ]
     return f"{what.label}, no seed in common: {values[0]}; {values[1]}"
-
-
-@dataclass(frozen=True)
-class Times:
-    """`first` needs at least `low` times the updates of `second` to the level of `key`: the mean of the ratio
-    over common seeds. If `first` did not get there, the updates that it made count, so the ratio is a bound."""
-
-    home: str
-    first: str
-    second: str
-    key: str
-    low: float
-    seeds: int = SEEDS
-
-    def __call__(self, store: Store) -> Judged:
-        what = what_of(self.home, self.key)
-        first, second = (
-            {run.seed: run for run in store.all_of(variant_of(self.home, name))}
-            for name in (self.first, self.second)
-        )
-        both = [(first[seed], second[seed]) for seed in first if seed in second]
-        pairs = [(a, b) for a, b in both if value_of(b, what) and a.history]
-        name = f"{self.first} / {self.second}"
-        if not pairs:
-            return Judged(OPEN, name, "no runs to compare", begun=bool(first))
-        ratios = [
-            (value_of(a, what) or a.history[-1]["update"]) / (value_of(b, what) or math.inf)
-            for a, b in pairs
-        ]
-        late = sum(value_of(a, what) is None for a, _ in pairs)
-        mean, _ = mean_and_error(ratios)
-        text = f"{name}: " + ", ".join(f"{ratio:.2f}" for ratio in ratios) + f", mean {mean:.2f}"
-        used = tuple(run for pair in pairs for run in pair)
-        remarks = f"{what.label}, {count(len(pairs))}{short(used)}"
-        remarks += f"; {late} of {self.first} not there, so a bound" * bool(late)
-        judged = Judged(OPEN, text, remarks, used)
-        if len(pairs) < self.seeds:
-            return judged.with_state(OPEN, TOO_FEW)
-        if mean < self.low and late:
-            return judged.with_state(OPEN, "undecided")
-        return judged.with_state(HOLDS if mean >= self.low else FAILS)

@@ -53,10 +53,10 @@ def what_of(home: str, key: str | Quantity) -> Metric | Quantity:
     if isinstance(key, Quantity):
         return key
     metrics = EXPERIMENTS.get(home).metrics
-    found = [metric for metric in metrics if metric.key == (key or metrics[0].key)]
-    if not found:
-        raise ValueError(f"experiment {home!r} has no metric {key!r}")
-    return found[0]
+    for metric in metrics:
+        if metric.key == (key or metrics[0].key):
+            return metric
+    raise ValueError(f"experiment {home!r} has no metric {key!r}")
 
 
 def variant_of(home: str, name: str) -> Variant:

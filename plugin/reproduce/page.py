@@ -29,25 +29,29 @@ How a verdict is computed, by rules in the recipes:
 
 - **Ahead of another**: the 95% interval of the difference over common seeds does not contain 0; otherwise
   that evidence is undecided. With fewer than {RANKED} seeds it is the interval of the mean (Student's t); from
-  {RANKED} seeds on, that of the exact signed-rank test (Wilcoxon).
-- **No difference found**: the interval contains 0, and all of it is closer to 0 than half of the published
-  difference, or than a margin that the rule states. "Within ±" gives its farther end, for undecided
-  evidence, too: a larger difference is excluded, a smaller one is not.
+  {RANKED} seeds on, that of the exact signed-rank test (Wilcoxon), which is then shown. Two models of which
+  none is better than guessing are not compared ("neither learned").
+- **No difference found**: the interval contains 0, and all of it is closer to 0 than the margin that the rule
+  states, or without one than half of the published difference. "Within ±" gives its farther end, for
+  undecided evidence, too: a larger difference is excluded, a smaller one is not.
 - **Within limits**: for all seeds. A run decides that only at its end, or with as many epochs as the recipe
   calls enough.
 - **In part**: some of the listed evidence holds, and some does not.
 - **Open**: there are runs, but they do not decide it. The evidence says why: "too few seeds" (fewer than
   {SEEDS}, unless the rule says otherwise), "undecided", "unfinished", runs of different lengths, or no runs of
   one side. **Not run**: there are none.
-- **{AFTERWARDS}**: the rule, or its last change, was written when the results were known; the evidence then
-  also gives the outcome before the change. The first rules, which are not marked, were written together on
-  16 November 2026, when there were results for IMDB, copy, frequency discrimination and PTB characters.
+- **{AFTERWARDS}**: the rule, or its last change, was written when the results were known; if the change gave
+  another outcome, the evidence quotes the one before. A rule that is not marked was written before its result.
+  Exceptions are the first rules, of 16 November 2026, when there were results for IMDB, copy, frequency
+  discrimination, PTB characters and words, and the toy problem.
 - **Shortened**: a run ended before the recipe's last epoch. Two such runs are compared if the shorter one
   has at least {ALIKE:.0%} of the other's epochs.
 - **Updates until a level**: if a run did not reach it, both runs of its seed are compared over the updates
   that it made (if neither did, over those of the shorter one), so slow runs are not left out. The
-  difference is then "below" or "above" the one shown, and never decides against its own direction; it is
-  "unknown" if neither was there by then, and counts as 0 (from {RANKED} seeds on, against both sides).
+  difference is then a bound: "below" or "above" the one shown. It is "unknown" if neither was there by then,
+  and then counts as no seed. With bounds, fewer than {RANKED} seeds decide nothing, since Student's t needs
+  values; ranks take a bound for its value in favour of its side, and for the worst value against it. Until 20
+  November 2026 bounds entered Student's t, and an unknown difference as 0.
 - **Diverged**: such a run counts up to then, with its best checkpoint.
 
 How to read the tables below:
@@ -148,9 +152,8 @@ def section(experiment: Experiment, store: Store) -> list[str]:
     if experiment.hypothesis:
         lines += ["", f"*Hypothesis, before the first run.* {experiment.hypothesis}"]
     lines += ["", *markdown(experiment, store)]
-    found = differences(experiment, store)
-    if found:
-        lines += ["", *(f"- {text}" for text in found)]
+    if texts := differences(experiment, store):
+        lines += ["", *(f"- {text}" for text in texts)]
     for kind in drawable(experiment, store):
         lines += ["", f"![{title(experiment, kind)}](img/{figure_name(experiment, kind)})"]
     for text in (*experiment.notes, *predictions(experiment.name, store)):

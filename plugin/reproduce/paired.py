@@ -3,7 +3,7 @@
 The updates until a level are known only for runs that reached it. If a run did not, both runs of its seed are
 compared over the updates that it made, or if neither did, over those of the shorter run; a run that was below
 the level until then counts with all of them. So slow runs are not left out. The true difference has the same
-sign and is larger; if it is 0 here, nothing is known. A run that diverged was followed until then.
+sign and is larger; if it is 0 here, it is unknown. A run that diverged was followed until then.
 
 Paired bootstrap of word models (MTS tables 1 and 3):
 sequences   100 words each of the test text, the same ones for both models
@@ -36,29 +36,39 @@ class Difference:
     value: float
     bound: str = ""
 
+    @property
+    def unknown(self) -> bool:
+        return bool(self.bound) and self.value == 0
+
 
 def differences(
-    what: Metric | Quantity, first: Sequence[Summary], second: Sequence[Summary]
+    what: Metric | Quantity,
+    first: Sequence[Summary],
+    second: Sequence[Summary],
+    *,
+    times: float = 1.0,
 ) -> list[Difference]:
-    """a - b for each seed for which both runs tell something. Both must be at their end or about equally long,
-    unless the value is the updates until a level."""
+    """a - times * b for each seed for which both runs tell something. Both must be at their end or about
+    equally long, unless the value is the updates until a level."""
     others = {run.seed: run for run in second}
     pairs = [(run, others[run.seed]) for run in first if run.seed in others]
-    return [found for a, b in pairs if (found := _difference(what, a, b)) is not None]
+    return [one for a, b in pairs if (one := _difference(what, a, b, times)) is not None]
 
 
-def _difference(what: Metric | Quantity, a: Summary, b: Summary) -> Difference | None:
-    seen = [found for run in (a, b) if (found := _seen(run, what)) is not None]
-    if len(seen) < 2 or not (alike(a, b) or (isinstance(what, Metric) and what.level)):
+def _difference(what: Metric | Quantity, a: Summary, b: Summary, times: float) -> Difference | None:
+    of_a, of_b = _seen(a, what), _seen(b, what)
+    comparable = alike(a, b) or (isinstance(what, Metric) and what.level)
+    if of_a is None or of_b is None or not comparable:
         return None
-    first, second = (value for value, _ in seen)
-    end = min(followed for _, followed in seen)
+    first, second = of_a[0], times * of_b[0]
+    end = min(of_a[1], times * of_b[1])
     value = min(first, end) - min(second, end)
     if math.isinf(end):
         return Difference(a.seed, value)
     late = [run.variant for run, when in ((a, first), (b, second)) if when > end]
     who = "neither" if len(late) == 2 else f"{late[0]} not"
-    return Difference(a.seed, value, f"{who} within {end:,.0f} updates")
+    within = end if late == [a.variant] else end / times
+    return Difference(a.seed, value, f"{who} within {within:,.0f} updates")
 
 
 def alike(a: Summary, b: Summary) -> bool:
@@ -78,11 +88,11 @@ def _seen(run: Summary, what: Metric | Quantity) -> tuple[float, float] | None:
     return math.inf, run.history[-1]["update"]
 
 
-def shown(found: Sequence[Difference], what: Metric | Quantity) -> str:
+def shown(pairs: Sequence[Difference], what: Metric | Quantity) -> str:
     """The mean and its error; or every seed's difference, if some are only bounds."""
-    if any(one.bound for one in found):
-        return ", ".join(_words(one, what) for one in found)
-    mean, error = mean_and_error([one.value for one in found])
+    if any(one.bound for one in pairs):
+        return ", ".join(_words(one, what) for one in pairs)
+    mean, error = mean_and_error([one.value for one in pairs])
     return signed(what, mean) + ("" if error is None else f" ± {what.show(error)}")
 
 
@@ -90,16 +100,16 @@ def _words(one: Difference, what: Metric | Quantity) -> str:
     if not one.bound:
         return signed(what, one.value)
     side = "below" if one.value < 0 else "above"
-    return f"{side} {signed(what, one.value)}" if one.value else "unknown"
+    return "unknown" if one.unknown else f"{side} {signed(what, one.value)}"
 
 
 def signed(what: Metric | Quantity, value: float) -> str:
     return f"{value * what.scale:+,.{what.digits}f}"
 
 
-def bounds(found: Sequence[Difference]) -> str:
+def bounds(pairs: Sequence[Difference]) -> str:
     """The seeds whose difference is only a bound, as a remark."""
-    return "".join(f"; seed {one.seed}: {one.bound}" for one in found if one.bound)
+    return "".join(f"; seed {one.seed}: {one.bound}" for one in pairs if one.bound)
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
@@ -126,7 +136,7 @@ def paired_interval(first: Sequence[Summary], second: Sequence[Summary]) -> str 
     both = sorted(set(a) & set(b))
     if not both:
         return None
-    ends = [interval(np.array(a[seed]), np.array(b[seed])) for seed in both]
+    ends = [bootstrap_interval(np.array(a[seed]), np.array(b[seed])) for seed in both]
     shown = ", ".join(
         f"{low:+.2f} to {high:+.2f} (seed {seed})"
         for seed, (low, high) in zip(both, ends, strict=True)
@@ -134,7 +144,7 @@ def paired_interval(first: Sequence[Summary], second: Sequence[Summary]) -> str 
     return f"95% of {SAMPLES:,} paired bootstrap samples: {shown}"
 
 
-def interval(a: np.ndarray, b: np.ndarray, samples: int = SAMPLES) -> tuple[float, float]:
+def bootstrap_interval(a: np.ndarray, b: np.ndarray, samples: int = SAMPLES) -> tuple[float, float]:
     """The interval of perplexity a - perplexity b; a, b [sequences, 2]: bits and words."""
     if a.shape != b.shape or not np.array_equal(a[:, 1], b[:, 1]):
         raise ValueError("two models scored different sequences; accepted: the same text for both")

@@ -17,16 +17,15 @@ Numbers = Any  # the result of an analysis, as JSON
 LONG = 150  # words; PL figure 4 shows a gain above this length
 FAR = 75  # brackets; MTS figure 2 shows a gain for sequences that reach further
 FEW = (5, 30)  # units; with more of them silenced, models fall to chance or below it
-METRICS, HISTORY = "metrics", "history"  # of a run, in the place of a detail
-
-
+METRICS, HISTORY, STOPPED = "metrics", "history", "stopped"  # of a run, in the place of a detail
+LEARNED = 0.98  # the accuracy from which a model counts as having learned to copy
 _FIRST = re.compile(r"\d+")
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """detail: the name of a measure with details, HISTORY, or METRICS. value: computes the quantity from its
-    numbers, or None if they do not contain it. also: further details, whose numbers follow."""
+    """detail: the name of a measure with details, HISTORY, METRICS or STOPPED. value: computes the quantity
+    from its numbers, or None if they do not contain it. also: further details, whose numbers follow."""
 
     detail: str
     label: str
@@ -37,7 +36,12 @@ class Quantity:
 
     def of(self, run: Summary) -> float | None:
         """The quantity of a run; None if the run was not analysed."""
-        own: dict[str, Numbers] = {METRICS: run.metrics, HISTORY: run.history, **run.details}
+        own: dict[str, Numbers] = {
+            METRICS: run.metrics,
+            HISTORY: run.history,
+            STOPPED: run.diverged,
+        }
+        own |= run.details
         parts = [own.get(name) for name in (self.detail, *self.also)]
         if any(part is None for part in parts):
             return None
@@ -51,8 +55,8 @@ def value_of(run: Summary, what: Metric | Quantity) -> float | None:
     """The number of a run; None if it has none."""
     if isinstance(what, Quantity):
         return what.of(run)
-    found = run.metrics.get(what.key)
-    return found if isinstance(found, (int, float)) else None
+    value = run.metrics.get(what.key)
+    return value if isinstance(value, (int, float)) else None
 
 
 def published_of(variant: Variant, what: Metric | Quantity) -> float | None:
@@ -63,14 +67,8 @@ def published_of(variant: Variant, what: Metric | Quantity) -> float | None:
     return value if isinstance(value, (int, float)) else None
 
 
-def _ablation_gap(numbers: Numbers) -> float | None:
-    if numbers["first"] is None:
-        return None
-    return float(np.mean(numbers["random"]) - np.mean(numbers["first"]))
-
-
 def _ablation_of_waiting(numbers: Numbers, times: Numbers) -> float | None:
-    """The same gap over 1 unit to as many as wait; None if none waits."""
+    """The gap over the measured numbers of units from 1 to as many as wait; None if there are none."""
     silenced = np.array(numbers["silenced"])
     chosen = (silenced >= 1) & (silenced <= sum(times["later"]))
     if numbers["first"] is None or not chosen.any():
@@ -93,12 +91,16 @@ def _gap_of_waiting(numbers: Numbers) -> float | None:
     return float(p[late].mean() - p[~late].mean()) if late.any() and not late.all() else None
 
 
-def _harmed_most(bin: str) -> Callable[[Numbers], float | None]:
-    """The timescale of the group of units without which the bin's words suffer most."""
+def _by_group(
+    bin: str, of: Callable[[np.ndarray, np.ndarray], float | None]
+) -> Callable[[Numbers], float | None]:
+    """A function of the groups' timescales and of the harm to the bin's words without each; None if the bin has
+    no words."""
 
     def value(numbers: Numbers) -> float | None:
         ratios = [row[numbers["bins"].index(bin)] for row in numbers["ratios"]]
-        return None if None in ratios else float(numbers["timescales"][np.argmax(ratios)])
+        timescales = np.array(numbers["timescales"])
+        return None if None in ratios else of(timescales, np.array(ratios))
 
     return value
 
@@ -113,57 +115,39 @@ def _over(
     return value
 
 
-def _far_accuracy(rows: Numbers) -> float | None:
-    """The accuracy over the groups of `by_reach` from FAR on."""
-    counted = [row for row in rows if row["low"] >= FAR]
-    total = sum(row["sequences"] for row in counted)
-    return sum(row["sequences"] * row["accuracy"] for row in counted) / total if total else None
+def _worst(metrics: Numbers) -> float | None:
+    """The least accuracy at any T; None for a run that has not learned its own T."""
+    worst = _over(ELSEWHERE, min)(metrics)
+    return worst if worst is not None and metrics["test_accuracy"] >= LEARNED else None
 
 
-def _long_accuracy(rows: Numbers) -> float | None:
-    """The accuracy over the bins of `by_length` above LONG."""
-    counted = [row for row in rows if int(_FIRST.findall(row["label"])[0]) > LONG]
-    texts = sum(row["sequences"] for row in counted)
-    return sum(row["sequences"] * row["accuracy"] for row in counted) / texts if texts else None
+def _accuracy(chosen: Callable[[Numbers], bool]) -> Callable[[Numbers], float | None]:
+    """The accuracy over the chosen groups of sequences."""
 
-
-def _routing(bin: str) -> Callable[[Numbers], float | None]:
-    def value(numbers: Numbers) -> float | None:
-        column = numbers["bins"].index(bin)
-        ratios = [row[column] for row in numbers["ratios"]]
-        if None in ratios:  # the bin has no words
-            return None
-        from ..analysis.timescales import spearman
-
-        return spearman(np.array(numbers["timescales"]), np.array(ratios))
+    def value(rows: Numbers) -> float | None:
+        counts = [(row["sequences"], row["accuracy"]) for row in rows if chosen(row)]
+        total = sum(sequences for sequences, _ in counts)
+        return sum(sequences * part for sequences, part in counts) / total if total else None
 
     return value
+
+
+def _correlation(timescales: np.ndarray, harm: np.ndarray) -> float | None:
+    from ..analysis.timescales import spearman
+
+    return spearman(timescales, harm)
 
 
 WAITING = Quantity(
     "reference-times", "units that reset late, %", lambda n: float(np.mean(n["later"])), 100, 0
 )
-ABLATION = Quantity(
-    "unit-ablation",
-    "accuracy without random units - without late-reset units, mean over numbers of units, %",
-    _ablation_gap,
-    100,
-    1,
-)
 NEED = Quantity(
     "unit-ablation",
-    "accuracy without random units - without units that wait, over 1 to as many units as wait, %",
+    "accuracy without random units - without units that wait, for 5, 10, ... up to as many as wait, %",
     _ablation_of_waiting,
     100,
     1,
     ("reference-times",),
-)
-ROBUSTNESS = Quantity(
-    "unit-ablation",
-    "accuracy without random units, mean over numbers of units, %",
-    lambda n: float(np.mean(n["random"])),
-    100,
-    1,
 )
 SHARE_LEFT = Quantity(
     "unit-ablation",
@@ -173,10 +157,17 @@ SHARE_LEFT = Quantity(
     1,
 )
 LONG_REVIEWS = Quantity(
-    "by_length", f"accuracy of reviews over {LONG} words, %", _long_accuracy, 100, 2
+    "by_length",
+    f"accuracy of reviews over {LONG} words, %",
+    _accuracy(lambda row: int(_FIRST.findall(row["label"])[0]) > LONG),
+    100,
 )
 FAR_BRACKETS = Quantity(
-    "by_reach", f"sequences right that reach {FAR} steps or further, %", _far_accuracy, 100, 1
+    "by_reach",
+    f"sequences right that reach {FAR} steps or further, %",
+    _accuracy(lambda row: row["low"] >= FAR),
+    100,
+    1,
 )
 EXPONENT = Quantity("learned-p", "mean p", lambda n: float(np.mean(n["p"][-1])), digits=3)
 WAITING_EXPONENT = Quantity(
@@ -188,8 +179,6 @@ FIT = Quantity(
     lambda n: n["mean_statistic"] - n["alpha_statistic"],
     digits=3,
 )
-
-
 SHAPE = Quantity("timescale-fit", "shape alpha of the best fit", lambda n: n["alpha"])
 CENTRE = Quantity("timescale-fit", "mean of the best narrow Gaussian", lambda n: n["mean"])
 SHORTER = Quantity(
@@ -198,12 +187,15 @@ SHORTER = Quantity(
 LONGER = Quantity(
     METRICS, "accuracy at longer T, %", _over([T for T in ELSEWHERE if T > 200], fmean), 100, 1
 )
-WORST = Quantity(METRICS, "accuracy at the worst T, %", _over(ELSEWHERE, min), 100, 1)
+WORST = Quantity(METRICS, "accuracy at the worst T of runs that have learned, %", _worst, 100, 1)
+DIVERGED = Quantity(STOPPED, "runs that diverged count as 1, others as 0", float, digits=0)
 
 
 def harmed_most(bin: str) -> Quantity:
     label = f"timescale of the group without which words {bin} suffer most"
-    return Quantity("routing", label, _harmed_most(bin), digits=1)
+    return Quantity(
+        "routing", label, _by_group(bin, lambda t, harm: float(t[harm.argmax()])), digits=1
+    )
 
 
 def accuracy_by(epochs: int) -> Quantity:
@@ -228,4 +220,4 @@ def log_ratio(one: Metric, other: Metric) -> Quantity:
 def routing(bin: str) -> Quantity:
     """How strongly a bin's words depend on units with longer timescales (rank correlation)."""
     label = f"rank correlation between a group's timescale and the harm to words {bin} without it"
-    return Quantity("routing", label, _routing(bin))
+    return Quantity("routing", label, _by_group(bin, _correlation))

@@ -22,7 +22,8 @@ class Metric:
     """A number in a run's summary, which tables show as value * scale, rounded to `digits`.
 
     low, high: the keys of its interval, if there is one. level: the metric is the number of updates until the
-    validation accuracy was this high; a run that did not get there has no such number (paired.py).
+    validation accuracy was this high; a run that did not get there has no such number (paired.py). guess: its
+    value for a model that guesses, if two models may be compared that have learned nothing.
     """
 
     key: str
@@ -32,6 +33,7 @@ class Metric:
     low: str = ""
     high: str = ""
     level: float = 0.0
+    guess: float | None = None
 
     def show(self, value: float) -> str:
         return f"{value * self.scale:,.{self.digits}f}"

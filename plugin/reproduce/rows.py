@@ -73,11 +73,11 @@ def difference(experiment: Experiment, pair: tuple[str, str], store: Store) -> s
     """The difference a - b of the first metric over common seeds; None if there are none."""
     metric = experiment.metrics[0]
     runs = [store.all_of(experiment.variant(name)) for name in pair]
-    found = differences(metric, *runs)
-    if not found:
+    pairs = differences(metric, *runs)
+    if not pairs:
         return None
-    about = "1 seed" if len(found) == 1 else f"{len(found)} paired seeds"
-    about += bounds(found)
+    about = "1 seed" if len(pairs) == 1 else f"{len(pairs)} paired seeds"
+    about += bounds(pairs)
     known = [experiment.variant(name).published.get(metric.key) for name in pair]
     if all(isinstance(value, (int, float)) for value in known):
         about += f"; published {signed(metric, known[0] - known[1])}"  # type: ignore[operator]
@@ -87,7 +87,7 @@ def difference(experiment: Experiment, pair: tuple[str, str], store: Store) -> s
     ended = [run.diverged for run in (*runs[0], *runs[1]) if run.seed in seeds]
     if any(ended):
         about += f"; {sum(ended)} of {len(ended)} runs diverged"
-    return f"{pair[0]} - {pair[1]}, {metric.label}: {shown(found, metric)} ({about})"
+    return f"{pair[0]} - {pair[1]}, {metric.label}: {shown(pairs, metric)} ({about})"
 
 
 def _published(variant: Variant, metric: Metric) -> str:

@@ -38,8 +38,8 @@ def columns(experiment: Experiment, rows: Sequence[Row]) -> tuple[list[str], lis
 
 
 def differences(experiment: Experiment, store: Store) -> list[str]:
-    found = (difference(experiment, pair, store) for pair in experiment.pairs)
-    return [text for text in found if text is not None]
+    texts = (difference(experiment, pair, store) for pair in experiment.pairs)
+    return [text for text in texts if text is not None]
 
 
 def markdown(experiment: Experiment, store: Store) -> list[str]:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+import subprocess
+from itertools import chain
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +21,7 @@ from tsm.plugin.reproduce.claims import (
     claims_table,
     in_words,
 )
-from tsm.plugin.reproduce.comparisons import Ahead, Times
+from tsm.plugin.reproduce.comparisons import Ahead
 from tsm.plugin.reproduce.judged import FAILS, HOLDS, OPEN, SAME, SEEDS, Judged
 from tsm.plugin.reproduce.limits import Between
 from tsm.plugin.reproduce.recipe import EXPERIMENTS
@@ -84,21 +88,24 @@ def put_speed(store: Store, variant: str, *runs: tuple[int | None, int], **more)
         store.write(known, dataclasses.replace(EMPTY, **values))
 
 
-def test_times_needs_every_seed_and_counts_what_slow_runs_made(store):
-    rule = Times("copy", SLOW, FAST, "updates_to_90", 2.0)
-    assert rule(store) == Judged(OPEN, f"{SLOW} / {FAST}", "no runs to compare")
-    put_speed(store, FAST, (100, 900), (100, 900), (200, 900))
-    put_speed(store, SLOW, (190, 900), (150, 900))
-    assert rule(store).state == OPEN
-    put_speed(store, SLOW, (190, 900), (150, 900), (520, 900))
-    assert rule(store).phrase == f"{SLOW} / {FAST}: 1.90, 1.50, 2.60, mean 2.00"
-    assert rule(store).state == HOLDS
-    put_speed(store, SLOW, (190, 900), (150, 900), (500, 900))
+def test_a_multiple_is_compared_over_the_updates_that_both_allow(store):
+    rule = Ahead("copy", SLOW, FAST, "updates_to_90", times=2.0)
+    name = f"{SLOW} - 2 x {FAST}"
+    assert rule(store) == Judged(OPEN, name, "no runs")
+    put_speed(store, FAST, (100, 900), (110, 900), (130, 900))
+    put_speed(store, SLOW, (230, 900), (251, 900), (289, 900))
+    assert rule(store).state == HOLDS and rule(store).phrase == f"{name}: +30 ± 1"
+    put_speed(store, SLOW, (150, 900), (171, 900), (209, 900))
     assert rule(store).state == FAILS
-    put_speed(store, SLOW, (190, 900), (150, 900), (None, 500))  # it may be slower than 500
-    assert rule(store).state == OPEN and "1 of sigmoid-500 not there" in rule(store).remarks
-    put_speed(store, SLOW, (190, 900), (150, 900), (None, 600))
-    assert rule(store).state == HOLDS
+    put_speed(store, SLOW, (None, 230), (None, 251), (None, 289))
+    found = rule(store)
+    assert found.state == OPEN
+    assert found.phrase == f"{name}: above +30, above +31, above +29, undecided, above 0 in 3 of 3"
+    assert f"; seed 2: {SLOW} not within 251 updates; " in found.remarks
+    put_speed(store, FAST, (None, 100), (None, 110), (None, 130))
+    put_speed(store, SLOW, (150, 900), (210, 900), (270, 900))  # 270 > 2 x 130
+    assert rule(store).phrase == f"{name}: below -50, below -10, unknown, too few seeds"
+    assert f"; seed 1: {FAST} not within 100 updates; " in rule(store).remarks
 
 
 def test_a_run_that_fails_does_not_hide_the_others_from_six_seeds_on(store):
@@ -109,7 +116,11 @@ def test_a_run_that_fails_does_not_hide_the_others_from_six_seeds_on(store):
     put(store, B, *worse[:5])
     assert rule(store).state == OPEN and "signed ranks" not in rule(store).remarks
     put(store, B, *worse)
-    assert rule(store).state == HOLDS and "6 seeds, signed ranks" in rule(store).remarks
+    assert rule(store).state == HOLDS
+    assert rule(store).remarks == (
+        "test accuracy, %, 6 seeds, signed ranks: +1.10 to +35.30 "
+        "(Student's t would give -6.69 to +21.85, undecided)"
+    )
     put(store, B, *worse[:5], 0.90)
     assert rule(store).state == OPEN
     assert Ahead(HOME, A, B, seeds=7)(store).state == OPEN
@@ -120,21 +131,31 @@ def test_slow_runs_are_not_left_out(store):
     name = f"{FAST} - {SLOW}"
     put_speed(store, FAST, (100, 900), (110, 900), (130, 900))
     put_speed(store, SLOW, (None, 900), (None, 880), (None, 890), stopped="diverged: nan")
-    assert rule(store).state == HOLDS
-    assert dataclasses.replace(rule, first=SLOW, second=FAST)(store).state == FAILS
-    assert rule(store).phrase == f"{name}: below -800, below -770, below -760"
+    signs = "undecided, below 0 in 3 of 3"
+    assert rule(store).state == OPEN
+    assert rule(store).phrase == f"{name}: below -800, below -770, below -760, {signs}"
     assert rule(store).remarks == (
         f"updates to 90%, 3 seeds, 3 of 6 runs diverged; seed 1: {SLOW} not within 900 updates; "
         f"seed 2: {SLOW} not within 880 updates; seed 3: {SLOW} not within 890 updates"
     )
     put_speed(store, FAST, (None, 700))
     found = rule(store)
-    assert found.state == OPEN and found.phrase.startswith(f"{name}: unknown, below -770, ")
+    assert found.state == OPEN
+    assert found.phrase == f"{name}: unknown, below -770, below -760, too few seeds"
+    assert found.remarks.startswith("updates to 90%, 2 seeds, ")
     assert "; seed 1: neither within 700 updates;" in found.remarks
+    put_speed(store, FAST, *[(100 + seed, 900) for seed in range(6)])
+    put_speed(store, SLOW, *[(None, 900 + seed) for seed in range(6)])
+    assert rule(store).state == HOLDS and "6 seeds, signed ranks; " in rule(store).remarks
+    assert dataclasses.replace(rule, first=SLOW, second=FAST)(store).state == FAILS
+    for name in (FAST, SLOW):
+        for seed in (4, 5, 6):
+            store.path(EXPERIMENTS.get("copy").variant(name), seed).unlink()
     put_speed(store, FAST, (100, 900), metrics={})
     assert rule(store).state == OPEN and "2 seeds" in rule(store).remarks
     put_speed(store, FAST, *[(1, 900)] * 3, metrics={})
-    assert rule(store) == Judged(OPEN, name, "no seed of 3 has updates to 90% in both")
+    none = "no seed of 3 has updates to 90% in both"
+    assert rule(store) == Judged(OPEN, f"{FAST} - {SLOW}", none)
 
 
 def test_runs_of_different_lengths_are_not_compared(store):
@@ -217,22 +238,42 @@ def test_verdicts(store, states, verdict):
     assert verdict in VERDICTS
 
 
-def test_an_earlier_rule_is_shown_with_its_outcome_and_does_not_count(store):
+def test_an_earlier_outcome_is_quoted_and_does_not_count(store):
     put(store, A, 0.85, 0.86, 0.87)
-    first, then = Between(HOME, A, high=0.8), Between(HOME, A, low=0.8)
-    claim = Claim("text", "PL 1", (then,), True, (first,), "It was wrong")
+    rule, day = Between(HOME, A, low=0.8), "1 May: not reproduced, 85.00"
+    claim = Claim("text", "PL 1", (rule,), True, day, "It was wrong")
     verdict = claim.verdict(store)
     assert verdict.text + claim.mark == f"reproduced{AFTERWARDS}"
-    before = "Before a change of the rule: not reproduced, "
-    assert before in verdict.why and verdict.why.endswith(". It was wrong")
-    assert verdict.why.index("all at least 80.00") < verdict.why.index(before)
-    assert not Claim("text", "PL 1", (then,)).mark
+    assert verdict.why.endswith(
+        f"all at least 80.00 (test accuracy, %, 3 seeds). Before a change of the rule, on {day}. It was wrong"
+    )
+    assert not Claim("text", "PL 1", (rule,)).mark
 
 
 def test_a_changed_rule_is_marked():
     assert experiments()
-    assert any(claim.earlier for claim in CLAIMS)
-    assert all(claim.afterwards and claim.note for claim in CLAIMS if claim.earlier)
+    changed = [claim for claim in (*CLAIMS, *chain(*PREDICTIONS.values())) if claim.earlier]
+    assert changed and all(claim.afterwards for claim in changed)
+    outcomes = "|".join((*VERDICTS, "right", "wrong"))
+    assert all(re.match(rf"\d+ \w+ 2026: ({outcomes}), ", claim.earlier) for claim in changed)
+
+
+def test_quoted_outcomes_are_those_of_the_page_of_that_day():
+    """Also of what today's test would say otherwise: both claims on IMDB were open with five seeds."""
+    root = Path(__file__).parents[2]
+    shown = ["git", "show", "c9b8db7e:docs/results.md"]
+    page = subprocess.run(shown, cwd=root, capture_output=True, text=True, check=False)
+    if page.returncode:
+        pytest.skip("needs the history of the repository")
+    assert experiments()
+    quoted = [claim for claim in CLAIMS if claim.earlier.startswith("19 November 2026: ")]
+    assert len(quoted) == 7
+    for claim in quoted:
+        (row,) = (line for line in page.stdout.splitlines() if line.startswith(f"| {claim.text} |"))
+        outcome, figures = claim.earlier.removeprefix("19 November 2026: ").split(", ", 1)
+        assert f"| {outcome} |" in row
+        numbers = re.findall(r"[+-]?[\d,]*\d\.?\d*", figures.split(", not all")[0])
+        assert numbers and all(number in row for number in numbers), claim.text
 
 
 def test_rules_with_the_same_remarks_share_them():
@@ -262,10 +303,10 @@ def test_every_prediction_names_runs_that_recipes_have(store):
             assert claim.verdict(store).name == NOT_RUN
 
 
-def test_one_seed_decides_only_without_chance_or_in_an_order_of_many():
+def test_one_seed_decides_only_without_chance_or_against_what_is_said_of_every_run():
     assert experiments()
     rules = [rule for claim in CLAIMS for rule in claim.rules]
-    assert {rule.home for rule in rules if rule.seeds < SEEDS} == {"toy", "fixed-p"}
+    assert {rule.home for rule in rules if rule.seeds < SEEDS} == {"toy", "copy-generalization"}
 
 
 def test_the_extent_of_what_decides_a_claim(store):

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tsm.plugin.reproduce.paired import Difference, bounds, differences, interval, shown
+from tsm.plugin.reproduce.paired import Difference, bootstrap_interval, bounds, differences, shown
 from tsm.plugin.reproduce.recipe import Metric
 from tsm.plugin.reproduce.significance import RANKED, decided
 from tsm.plugin.reproduce.store import Summary
@@ -136,7 +136,7 @@ def test_what_both_find_hard_cancels():
     """Sequences differ by several bits, but the models by 0.1 bits everywhere: the interval is narrow and
     excludes 0."""
     hard = np.linspace(3, 7, 200)
-    low, high = interval(sequences(hard + 0.1), sequences(hard), samples=500)
+    low, high = bootstrap_interval(sequences(hard + 0.1), sequences(hard), samples=500)
     ratio = 2**0.1 - 1
     assert 0 < low < high and high < 2 * low
     assert low < ratio * 2 ** hard.mean() < high
@@ -144,16 +144,16 @@ def test_what_both_find_hard_cancels():
 
 def test_equal_models_differ_by_nothing():
     hard = np.linspace(3, 7, 50)
-    assert interval(sequences(hard), sequences(hard), samples=50) == (0.0, 0.0)
+    assert bootstrap_interval(sequences(hard), sequences(hard), samples=50) == (0.0, 0.0)
 
 
 def test_a_difference_of_either_sign_is_not_significant():
     hard = np.full(400, 5.0)
     noise = np.where(np.arange(400) % 2, 0.5, -0.5)
-    low, high = interval(sequences(hard + noise), sequences(hard), samples=500)
+    low, high = bootstrap_interval(sequences(hard + noise), sequences(hard), samples=500)
     assert low < 0 < high
 
 
 def test_other_texts_are_refused():
     with pytest.raises(ValueError, match="same text"):
-        interval(sequences(np.ones(3)), sequences(np.ones(4)))
+        bootstrap_interval(sequences(np.ones(3)), sequences(np.ones(4)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,20 +13,20 @@ from tsm.plugin.analysis.reference_times import ReferenceTimes
 from tsm.plugin.analysis.routing import Routing
 from tsm.plugin.analysis.timescale_fit import TimescaleFit
 from tsm.plugin.analysis.unit_ablation import UnitAblation
+from tsm.plugin.reproduce.claims import CLAIMS
 from tsm.plugin.reproduce.comparisons import Ahead
 from tsm.plugin.reproduce.judged import FAILS, HOLDS, OPEN, Judged
 from tsm.plugin.reproduce.limits import Between
 from tsm.plugin.reproduce.measures.analyses import ANALYSES
 from tsm.plugin.reproduce.quantities import (
-    ABLATION,
     CENTRE,
     EXPONENT,
     FAR_BRACKETS,
     FIT,
+    LEARNED,
     LONG_REVIEWS,
     LONGER,
     NEED,
-    ROBUSTNESS,
     SHAPE,
     SHARE_LEFT,
     SHORTER,
@@ -44,7 +45,6 @@ from tsm.plugin.reproduce.store import Store, Summary
 
 EMPTY = Summary("copy", "plstm-200", 1, True, "", 1.0, 1, 1, 0, {}, 1.0, "", "", {}, {})
 LATER = np.array([True, False, False, False, False])
-CURVES = np.array([[1.0, 0.9, 0.8], [1.0, 0.7, 0.6]])
 RARE, COMMON = "<100", ">=10K"
 
 
@@ -68,17 +68,6 @@ def routed(rare: list[float]) -> Routing:
     [
         (WAITING, ReferenceTimes("m", 1, 10, 0.5, 8, LATER, []), 0.2),
         (EXPONENT, LearnedP("m", True, [np.array([0.9]), np.array([0.2, 0.4])], 2, None), 0.3),
-        (
-            ABLATION,
-            UnitAblation("m", 1, 5, "accuracy", np.arange(3), CURVES, "late", CURVES[1] - 0.1),
-            0.5 / 3,
-        ),
-        (ABLATION, UnitAblation("m", 1, 5, "accuracy", np.arange(3), CURVES, None, None), None),
-        (
-            ROBUSTNESS,
-            UnitAblation("m", 1, 5, "accuracy", np.arange(3), CURVES, None, None),
-            5 / 6,
-        ),
         (FIT, fit(0.1, 0.3), 0.2),
         (SHAPE, fit(0.1, 0.3), 1.4),
         (CENTRE, fit(0.1, 0.3), 0.5),
@@ -125,6 +114,26 @@ def test_the_need_for_waiting_units_counts_to_their_number(first, waiting, value
     assert NEED.of(having(**{"unit-ablation": both["unit-ablation"]})) is None
 
 
+def test_the_need_is_measured_at_every_fifth_number_as_its_label_says():
+    committed = Store(Path(__file__).parents[2] / "results")
+    runs = [
+        run
+        for name in ("plstm-200", "plstm-500")
+        for run in committed.all_of(experiments("copy")[0].variant(name))
+    ]
+    assert runs and "for 5, 10, ... up to as many as wait" in NEED.label
+    for run in runs:
+        silenced = run.details["unit-ablation"]["numbers"]["silenced"]
+        assert silenced == list(range(0, silenced[-1] + 1, 5))
+
+
+def test_words_of_medium_frequency_are_judged_as_printed():
+    """5 to 10 steps, in both bins of medium frequency."""
+    (claim,) = (claim for claim in CLAIMS if claim.text.startswith("Words of medium frequency"))
+    limits = [(rule.key.label, rule.low, rule.high) for rule in claim.rules]
+    assert limits == [(harmed_most(bin).label, 5, 10) for bin in ("[1K,10K)", "[100,1K)")]
+
+
 def test_the_share_left_is_relative_and_leaves_out_many_units():
     ablation = UnitAblation("m", 1, 5, "accuracy", COUNTS, RANDOM, None, None)
     details = {"unit-ablation": {"text": "", "numbers": ablation.numbers()}}
@@ -142,13 +151,17 @@ def test_far_brackets_are_those_from_75_on():
 
 def test_other_lengths_are_grouped_and_all_must_be_there():
     accuracies = {f"accuracy_at_{T}": 1 / T for T in ELSEWHERE}
-    run = dataclasses.replace(EMPTY, metrics=accuracies)
+    run = dataclasses.replace(EMPTY, metrics={**accuracies, "test_accuracy": LEARNED})
     assert SHORTER.of(run) == pytest.approx((1 / 50 + 1 / 100) / 2)
     longer = [1 / T for T in ELSEWHERE if T > 200]
     assert LONGER.of(run) == pytest.approx(sum(longer) / len(longer))
     assert WORST.of(run) == pytest.approx(1 / 2000)
-    del accuracies["accuracy_at_2000"]
+    run.metrics["test_accuracy"] = LEARNED - 0.001  # it says nothing of models that have learned
+    assert WORST.of(run) is None
+    run.metrics["test_accuracy"] = LEARNED
+    del run.metrics["accuracy_at_2000"]
     assert WORST.of(run) is None and SHORTER.of(run) is not None
+    assert published_of(experiments("copy")[0].variant("plstm-200"), WORST) is None
 
 
 def test_the_accuracy_within_some_epochs_is_the_best_until_then():
@@ -199,10 +212,11 @@ def test_most_is_a_larger_factor_than_elsewhere(tmp_path, rare, state):
 
 def test_ahead_compares_quantities_seed_by_seed(tmp_path):
     store, home = Store(tmp_path), experiments("copy")[0]
-    rule = Ahead("copy", "plstm-200", "lstm-200", ROBUSTNESS)
+    rule = Ahead("copy", "plstm-200", "lstm-200", SHARE_LEFT)
     for name, level in (("plstm-200", 0.7), ("lstm-200", 0.5)):
         for seed in (1, 2, 3):
-            details = {"unit-ablation": {"text": "", "numbers": {"random": [level + seed / 100]}}}
+            numbers = {"silenced": [0, 5], "random": [1.0, level + seed / 100]}
+            details = {"unit-ablation": {"text": "", "numbers": numbers}}
             made = dataclasses.replace(EMPTY, variant=name, seed=seed, details=details)
             store.write(home.variant(name), made)
         assert rule(store).state == (OPEN if name == "plstm-200" else HOLDS)

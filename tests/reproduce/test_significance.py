@@ -48,9 +48,48 @@ def test_a_failed_run_counts_with_its_rank_only():
     assert interval([*values, 0.5]) == (0.2, 35.1)
 
 
-def test_an_unknown_difference_counts_against_both_sides():
+def bound(value: float) -> Difference:
+    return Difference(0, value, "b not within 9 updates" if value else "neither within 9 updates")
+
+
+def test_students_t_takes_no_bounds():
+    """Replacing one by a stronger one would widen the interval, so it would undo the decision."""
+    exact = (-78_982, -76_636, -65_688)
+    assert decided(differences(*exact)) == -1
+    for weakest in (-65_688, -400_000):
+        assert decided([bound(value) for value in (*exact[:2], weakest)]) == 0
+    assert decided([*differences(*exact[:2]), bound(-65_688)]) == 0
+
+
+def test_a_stronger_bound_never_undoes_a_decision():
+    random = np.random.default_rng(0)
+    sides = set()
+    for _ in range(2000):
+        values = random.normal(random.choice([-2, 0, 2]), 1, random.integers(1, 11)).tolist()
+        pairs = [bound(v) if random.random() < 0.3 else Difference(0, v) for v in values]
+        i = random.integers(len(pairs))
+        stronger = bound(values[i] * (1 + random.exponential(5)))
+        if pairs[i].bound and (side := decided(pairs)):
+            sides.add(side)
+            assert decided([*pairs[:i], stronger, *pairs[i + 1 :]]) == side
+    assert sides == {1, -1}
+
+
+def test_an_unknown_difference_never_helps():
+    random = np.random.default_rng(0)
+    lost = 0
+    for _ in range(2000):
+        pairs = differences(*random.normal(1, 1, random.integers(1, 14)).tolist())
+        with_it = decided([*pairs, bound(0)])
+        assert with_it in (0, decided(pairs))
+        assert not (with_it and len(pairs) < RANKED)
+        lost += with_it != decided(pairs)
+    assert lost
+
+
+def test_ranks_take_a_bound_for_its_value_or_for_the_worst():
     known = differences(*range(1, 10))
-    assert decided(known) == decided([*known, Difference(10, 3.0, "b")]) == 1
-    assert decided([*known, Difference(10, -1.0, "a")]) == 0
-    assert decided([*known[:6], Difference(10, 0.0, "neither")]) == 0
-    assert decided([*known, *known, Difference(10, 0.0, "neither")]) == 1
+    assert decided(known) == decided([*known, bound(3)]) == 1
+    assert decided([*known, bound(-1)]) == 0
+    assert decided([*known[:6], bound(0)]) == 0
+    assert decided([*known, *known, bound(0)]) == decided([*known, *known, bound(-1)]) == 1

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
-from ..claims import register_claim, register_prediction
-from ..comparisons import Ahead, Comparable, Times
-from ..limits import Between, Diverges, Mean
+from ..claims import register_afterwards, register_claim, register_prediction
+from ..comparisons import Ahead
+from ..limits import Between, Mean
 from ..quantities import (
-    ABLATION,
+    DIVERGED,
     EXPONENT,
+    LEARNED,
     LONGER,
     NEED,
-    ROBUSTNESS,
     SHARE_LEFT,
     SHORTER,
     WAITING,
@@ -20,15 +18,15 @@ from ..quantities import (
     WORST,
     accuracy_by,
 )
-from ..recipe import EXPERIMENTS
-from .copying import DOUBLED, FIXED
+from .copying import DOUBLED
 
-LEARNED = 0.98
 HALF = 0.5
 FAILED, FAILED_BY = 0.2, 200  # in the authors' code: below this accuracy after so many epochs
 CHANCE = 1 / 9  # as PL A.4 counts it; of the 8 symbols alone, 1 in 8 is right by chance
 SPEED = "updates_to_90"
 ELSEWHERE = "copy-generalization"
+RIVALS = ("lstm", "chrono_lstm")
+LEARNERS = ("plstm", "chrono_lstm")
 
 register_claim(
     "The power-law LSTM learns to copy over 200 and 500 steps",
@@ -41,10 +39,10 @@ register_claim(
     Between("copy", "lstm-500", high=LEARNED),
     Between("copy", "lstm-500", high=HALF),
     Between("copy", "lstm-500", accuracy_by(FAILED_BY), high=FAILED),
-    afterwards=True,
+    earlier="19 November 2026: not reproduced, lstm-500: 81.4, 13.8, 44.8, not all at most 50.0 (3 seeds)",
     note=f"Three readings of failing: never {LEARNED:.0%}, the bar at which the power-law LSTM counts as "
-    f"having learned; never {HALF:.0%}, the only rule until the results were known; below {FAILED:.0%} after "
-    f"{FAILED_BY} epochs, as in the authors' code",
+    f"having learned; never {HALF:.0%}, the rule before; below {FAILED:.0%} after {FAILED_BY} epochs, as in "
+    "the authors' code",
 )
 register_claim(
     "The power-law LSTM learns to copy in fewer updates than the chrono LSTM",
@@ -55,86 +53,67 @@ register_claim(
     "The power-law LSTM learns to copy over 200 steps in fewer updates than the LSTM",
     "PL 4.1, figure 3",
     Ahead("copy", "plstm-200", "lstm-200", SPEED, less=True),
-    afterwards=True,
+    earlier="20 November 2026: reproduced, as Student's t took these bounds for values, which is not valid",
 )
-register_claim(
+register_afterwards(
     "The power-law and the chrono LSTM learn to copy over 1,000 steps",
     "PL 4.1, figure 3",
-    *(Between("copy", f"{kind}-1000", low=LEARNED) for kind in ("plstm", "chrono_lstm")),
-    afterwards=True,
+    *(Between("copy", f"{kind}-1000", low=LEARNED) for kind in LEARNERS),
 )
 register_claim(
     "With lengths that vary, the power-law and the chrono LSTM learn to copy, and the LSTM does not",
     "PL A.3",
-    *(
-        Between("variable-copy", f"{kind}-200-{end}", low=LEARNED)
-        for kind in ("plstm", "chrono_lstm")
-        for end in (500, 1000)
-    ),
-    *(Between("variable-copy", f"lstm-200-{end}", high=LEARNED) for end in (500, 1000)),
+    *(Between("variable-copy", f"{k}-200-{T}", low=LEARNED) for k in LEARNERS for T in (500, 1000)),
+    *(Between("variable-copy", f"lstm-200-{T}", high=LEARNED) for T in (500, 1000)),
 )
 register_claim(
     "Trained at T = 500, the power-law LSTM is the best at T = 200",
     "PL A.4",
-    *(
-        Ahead(ELSEWHERE, "plstm-500", f"{other}-500", "accuracy_at_200")
-        for other in ("lstm", "chrono_lstm")
-    ),
+    *(Ahead(ELSEWHERE, "plstm-500", f"{rival}-500", "accuracy_at_200") for rival in RIVALS),
 )
-register_claim(
+register_afterwards(
     "Trained at T = 500, the power-law and the chrono LSTM differ by at most 10 points at T = 2,000",
     "PL A.4",
-    Comparable(ELSEWHERE, "plstm-500", "chrono_lstm-500", "accuracy_at_2000", 0.1),
-    afterwards=True,
+    Mean(ELSEWHERE, "plstm-500", "accuracy_at_2000", -0.1, 0.1, "chrono_lstm-500"),
 )
-register_claim(
-    "Trained at T = 200, the LSTM is the best at shorter T",
-    "PL A.4",
-    *(Ahead(ELSEWHERE, "lstm-200", f"{other}-200", SHORTER) for other in ("plstm", "chrono_lstm")),
-    afterwards=True,
-)
-register_claim(
-    "Trained at T = 200, the chrono LSTM is the best at longer T",
-    "PL A.4",
-    *(Ahead(ELSEWHERE, "chrono_lstm-200", f"{other}-200", LONGER) for other in ("plstm", "lstm")),
-    afterwards=True,
-)
-register_claim(
+for text, best, other, key in (
+    ("the LSTM is the best at shorter T", "lstm", "chrono_lstm", SHORTER),
+    ("the chrono LSTM is the best at longer T", "chrono_lstm", "lstm", LONGER),
+):
+    register_afterwards(
+        f"Trained at T = 200, {text}",
+        "PL A.4",
+        *(Ahead(ELSEWHERE, f"{best}-200", f"{kind}-200", key) for kind in ("plstm", other)),
+    )
+register_afterwards(
     "Models that have learned a T are above chance at every other T",
     "PL A.4",
     *(
-        Between(ELSEWHERE, v.name, WORST, low=CHANCE)
-        for v in FIXED
-        if v.name in ("plstm-200", "lstm-200", "chrono_lstm-200", "plstm-500", "chrono_lstm-500")
+        Between(ELSEWHERE, f"{kind}-{T}", WORST, low=CHANCE, seeds=1)
+        for T in (200, 500)
+        for kind in LEARNERS
     ),
-    afterwards=True,
+    note=f"No LSTM has learned its T to {LEARNED:.0%}. One run is enough against what is said of every one",
 )
 register_claim(
     "With fixed exponents, a smaller p learns faster",
     "PL 5.1",
-    Ahead("fixed-p", "plstm-p0.1-200", "plstm-p0.9-200", SPEED, less=True, seeds=1),
-    earlier=tuple(
-        Ahead("fixed-p", smaller.name, larger.name, "updates_to_50", less=True, seeds=1)
-        for smaller, larger in pairwise(EXPERIMENTS.get("fixed-p").variants)
-    ),
-    note="The rule is the first one again, which was written before the runs. As p = .9 did not reach 90%, the "
-    "level became 50% after the results were known, and then all seven had to be in the order that was seen. "
-    "Now bounds decide the first rule. The paper trains for 1,000 epochs",
+    Ahead("fixed-p", "plstm-p0.1-200", "plstm-p0.9-200", SPEED, less=True),
+    earlier="19 November 2026: reproduced, each of the seven p - the next: -9,384, -13,294, -4,692, -140,760, "
+    "-24,242, below -21,896 (updates to 50%, 1 seed)",
+    note="The rule is the first one again, which was written before the runs, with three seeds instead of one. "
+    "As p = .9 did not reach 90%, the level became 50% after the results were known, and then all seven had to "
+    "be in the order that was seen. The paper trains for 1,000 epochs",
 )
-register_claim(
+register_afterwards(
     "With p of 1 or more the power-law LSTM hardly learns to copy",
     "PL 5.1",
     *(Between("fixed-p", f"plstm-p{p}-200", high=LEARNED) for p in ("1", "1.5")),
-    afterwards=True,
 )
 register_claim(
     "The power-law LSTM learns to copy wherever its exponents start",
     "PL 3.4",
-    *(
-        Between("start-p", v.name, low=LEARNED)
-        for v in EXPERIMENTS.get("start-p").variants
-        if v.home == "start-p" and v.name.endswith("-200")
-    ),
+    *(Between("start-p", f"plstm-p{p}-200", low=LEARNED) for p in ("0-0.25", "0-0.5", "0.5-1")),
 )
 # These margins were chosen before any run had been analysed.
 register_claim(
@@ -148,76 +127,62 @@ register_claim(
     Between("copy", "plstm-200", EXPONENT, 0.31, 0.51),
     Between("copy", "plstm-500", EXPONENT, 0.09, 0.29),
 )
-register_claim(
+register_afterwards(
     "The mean exponent is smaller at T = 500 than at T = 200",
     "PL 5.2",
     Ahead("copy", "plstm-500", "plstm-200", EXPONENT, less=True, margin=(0.41 - 0.19) / 2),
-    afterwards=True,
 )
-register_claim(
+register_afterwards(
     "Units that wait have smaller exponents",
     "PL 5.2",
     *(Between("copy", f"plstm-{T}", WAITING_EXPONENT, high=0.0) for T in (200, 500)),
-    afterwards=True,
 )
 register_claim(
     "The task depends on the units that wait",
     "PL 5.3",
     *(Mean("copy", f"plstm-{T}", NEED, low=0.0) for T in (200, 500)),
-    earlier=tuple(Between("copy", f"plstm-{T}", ABLATION, 0.05) for T in (200, 500)),
+    earlier="19 November 2026: not reproduced, plstm-200: 0.5, 2.2, 1.5; plstm-500: 2.5, 0.5, 0.6, not all at "
+    "least 5.0 (the same difference, mean over all numbers of units, %, 3 seeds)",
     note="The earlier mean, over all numbers of silenced units, includes those at which even random ones leave "
     "no more than chance (in the figure), which hides the difference",
 )
 register_claim(
     "The power-law LSTM is more robust to the loss of random units",
     "PL 5.3",
-    *(
-        Ahead("copy", f"plstm-{T}", f"{other}-{T}", SHARE_LEFT)
-        for T in (200, 500)
-        for other in ("lstm", "chrono_lstm")
-    ),
-    earlier=tuple(
-        Ahead("copy", f"plstm-{T}", f"{other}-{T}", ROBUSTNESS)
-        for T in (200, 500)
-        for other in ("lstm", "chrono_lstm")
-    ),
+    *(Ahead("copy", f"plstm-{T}", f"{k}-{T}", SHARE_LEFT) for T in (200, 500) for k in RIVALS),
+    earlier="19 November 2026: open, plstm-200 - lstm-200: +5.4 ± 1.8, undecided; plstm-200 - chrono_lstm-200: "
+    "-1.9 ± 0.8, undecided (3 seeds); plstm-500 - lstm-500: +5.7; plstm-500 - chrono_lstm-500: +0.3 (accuracy "
+    "without random units, mean over numbers of units, %, 1 seed)",
     note="Changed for the same reason as that of the units that wait",
 )
-register_claim(
+register_afterwards(
     "At T = 200 the chrono LSTM is less robust to the loss of random units than the LSTM",
     "PL 5.3",
     Ahead("copy", "lstm-200", "chrono_lstm-200", SHARE_LEFT),
-    afterwards=True,
 )
-register_claim(
-    "Among the gates the fast one learns to copy first",
-    "FG figure 4",
-    *(
-        Ahead("copy", "fast_lstm-500", f"{other}-500", SPEED, less=True)
-        for other in ("sigmoid", "refine_lstm", "softsign_lstm")
+for text, *others in (
+    (
+        "Among the gates the fast one learns to copy first",
+        "sigmoid",
+        "refine_lstm",
+        "softsign_lstm",
     ),
-    afterwards=True,
-)
-register_claim(
-    "The fast gate learns to copy before the chrono LSTM and JANET",
-    "FG figure 4",
-    *(
-        Ahead("copy", "fast_lstm-500", f"{other}-500", SPEED, less=True)
-        for other in ("chrono_lstm", "janet")
-    ),
-    afterwards=True,
-)
-register_claim(
+    ("The fast gate learns to copy before the chrono LSTM and JANET", "chrono_lstm", "janet"),
+):
+    register_afterwards(
+        text,
+        "FG figure 4",
+        *(Ahead("copy", "fast_lstm-500", f"{k}-500", SPEED, less=True) for k in others),
+    )
+register_afterwards(
     "The softsign gate does not learn to copy",
     "FG figure 4",
     Between("copy", "softsign_lstm-500", high=FAILED),
-    afterwards=True,
 )
-register_claim(
+register_afterwards(
     "NRU diverges when it learns to copy",
     "FG figure 4",
-    Diverges("copy", "nru-500"),
-    afterwards=True,
+    Between("copy", "nru-500", DIVERGED, low=1),
 )
 
 register_prediction(
@@ -225,8 +190,10 @@ register_prediction(
     "If the paper's chrono LSTM has the bias log(u) in both bias vectors of torch's nn.LSTM, its time "
     "constants are squared. So with T_max = 300^2 / e chrono reaches 90% after at least twice as many updates "
     "as with 300 (mean over the seeds), and after the power-law LSTM.",
-    Times("copy", DOUBLED.name, "chrono_lstm-200", SPEED, 2.0),
+    Ahead("copy", DOUBLED.name, "chrono_lstm-200", SPEED, times=2.0),
     Ahead("copy", "plstm-200", DOUBLED.name, SPEED, less=True),
+    earlier="20 November 2026: right, by the mean of the ratios, 3.06, above 3.33 and above 2.74, and as "
+    "Student's t took bounds for values",
 )
 register_prediction(
     "start-p",

@@ -208,9 +208,8 @@ register(
         figures=("curves",),
         smoke=SMOKE,
         worth={
-            "nru": Worth(
-                3, 21, enough=90
-            ),  # fast_lstm has 100, and only runs about as long are compared
+            # fast_lstm has 100 epochs, and only runs about as long are compared
+            "nru": Worth(3, 21, enough=90),
             "fast_lstm": Worth(3, 1),
             "*": Worth(8, 3),
         },
@@ -245,16 +244,12 @@ register(
     )
 )
 
-register_claim(
-    "The power-law LSTM is ahead of the LSTM on pixels in a fixed random order",
-    "PL table 1",
-    *(Ahead("psmnist-pl", f"plstm-{units}", f"lstm-{units}") for units in PL["psmnist"]),
-)
-register_claim(
-    "The power-law LSTM is ahead of the LSTM on pixels in order",
-    "PL table 1",
-    *(Ahead("smnist-pl", f"plstm-{units}", f"lstm-{units}") for units in PL["smnist"]),
-)
+for task, order in (("psmnist", "in a fixed random order"), ("smnist", "in order")):
+    register_claim(
+        f"The power-law LSTM is ahead of the LSTM on pixels {order}",
+        "PL table 1",
+        *(Ahead(f"{task}-pl", f"plstm-{units}", f"lstm-{units}") for units in PL[task]),
+    )
 register_claim(
     "The faster a gate saturates, the better it is on permuted pixels",
     "FG table 2",
