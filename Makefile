@@ -58,7 +58,7 @@ cpp-tests: $(READY) doctest ## compile everything, also the C++ tests, which `ma
 	@if $(no_doctest); then $(left_out); else $(compile) --target cpp_tests; fi
 
 test: cpp-tests ## all tests: pytest, then ctest
-	@status=0; OMP_NUM_THREADS=1 "$(PY)" -m pytest $(PYTEST_ARGS) || status=$$?; \
+	@status=0; PATH="$(BIN):$$PATH" OMP_NUM_THREADS=1 "$(PY)" -m pytest $(PYTEST_ARGS) || status=$$?; \
 		if $(no_doctest); then $(left_out); \
 		else $(CTEST) --test-dir $(TREE) --output-on-failure -j $(CORES) || status=$$?; fi; exit $$status
 

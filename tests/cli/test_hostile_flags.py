@@ -34,6 +34,7 @@ GOOD = {  # a good command line of every command, to which one bad value is adde
     "tsm-stream": "model.tsm",
     "tsm-predict": "model.tsm sums.csv",
     "tsm-serve": "model.tsm --new-token me",
+    "tsm-cell": "check --help",  # its only flag takes no value
     "tsm-bench": "--help",  # its values are those of measurements, which take minutes
 }
 """Values that are valid, only large: the command would compute for ever."""
