@@ -27,6 +27,7 @@ LINGER = 2.0  # seconds to read the answer, for a client that is still sending
 LOOK = 9.0  # seconds between looks at a WebSocket
 SILENT = 5  # looks without a byte from the client until it is pinged, and again until it is closed
 CONTINUE = b"HTTP/1.1 100 "
+EMPTY_LINE = b"\r\n"
 CONNECTION = "tsm.connection"  # in the state of a scope
 
 
@@ -178,13 +179,18 @@ class Connection(Unread, asyncio.Transport):
         """Nothing if more bytes must arrive."""
         framing = self.framing
         if isinstance(framing, Requests) and framing.complete:
+            if self.backlog[self.at :] == EMPTY_LINE[:1]:
+                return b""
+            if self.backlog.startswith(EMPTY_LINE, self.at):  # some clients send one after a body
+                self.backlog, self.at = self.backlog[self.at + len(EMPTY_LINE) :], 0
+                if not self.backlog:
+                    return b""
             framing.begin()
             if self.deadline is None:
                 self._set_deadline(self.limits.seconds, self.close)
-        begin, end = framing.next(self.backlog, self.at)
+        part, end = framing.next(self.backlog, self.at)
         if end == self.at:
             return b""
-        part = self.backlog[begin:end]
         self.at = end
         if end == len(self.backlog):
             self.backlog, self.at = b"", 0

@@ -18,6 +18,7 @@ END = b"\r\n"
 FIELDS = rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*\r\n)*\r\n"
 HEAD = re.compile(rb"(?!CONNECT )([A-Z]+) ([!-~]+) HTTP/1\.[01]\r\n" + FIELDS)
 TRAILER = re.compile(END + FIELDS)
+UPGRADE = re.compile(rb"\nupgrade:[^\r]*\r(?=\n)", re.IGNORECASE)
 FRAMING = re.compile(rb"\n(host|content-length|transfer-encoding|upgrade):([^\r]*)", re.IGNORECASE)
 ABSOLUTE = re.compile(rb"https?://([^/?#]*)", re.IGNORECASE)
 BARE = re.compile(rb"(?<!\r)\n")
@@ -32,30 +33,30 @@ class Requests:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.complete = True  # all of the newest request has arrived
-        self.part: Callable[[Requests, bytes, int], tuple[int, int]] = Requests._head
+        self.part: Callable[[Requests, bytes, int], tuple[bytes, int]] = Requests._head
         self.left = 0  # bytes of the body, or of the chunk, that have not arrived
         self.before_chunk: bytes | None = None  # what comes before the next chunk; None: no chunks
 
     def begin(self) -> None:
         self.complete, self.part, self.before_chunk = False, Requests._head, None
 
-    def next(self, data: bytes, at: int) -> tuple[int, int]:
-        """Where the next part begins, at `at` or later, and ends; it ends at `at` if more bytes must arrive."""
+    def next(self, data: bytes, at: int) -> tuple[bytes, int]:
+        """The next part, and where it ends; it is empty and ends at `at` if more bytes must arrive."""
         return self.part(self, data, at)
 
-    def _head(self, data: bytes, at: int) -> tuple[int, int]:
-        begin = at + 2 * data.startswith(END, at)  # some clients send an empty line after a body
-        if data[begin : begin + 1] not in METHOD and data[at:] != END[:1]:
+    def _head(self, data: bytes, at: int) -> tuple[bytes, int]:
+        if data[at : at + 1] not in METHOD:
             raise Problem(400, "the request does not begin with a method")
         end = self._end_of_fields(data, at, "the head")
         if end is None:
-            if BARE.search(data, begin):
+            if BARE.search(data, at):
                 raise Problem(400, "a line of the head does not end with CR LF")
-            return at, at
-        self._check_head(data[begin:end])
-        return begin, end
+            return b"", at
+        return self._checked(data[at:end]), end
 
-    def _check_head(self, head: bytes) -> None:
+    def _checked(self, head: bytes) -> bytes:
+        """The head, without an upgrade to another protocol than WebSockets: such a field is ignored, and a
+        parser that saw it would not read the body."""
         match = HEAD.fullmatch(head)
         if match is None:
             raise Problem(400, "this is not the head of an HTTP request")
@@ -80,47 +81,48 @@ class Requests:
         self.left = int(lengths[0]) if lengths else 0
         has_body = bool(self.left or codings)
         upgrade = b",".join(fields[b"upgrade"])
-        if b"websocket" in upgrade and (method != b"GET" or has_body):
+        if upgrade == b"websocket" and (method != b"GET" or has_body):
             raise Problem(400, "a WebSocket begins with a GET without a body")
         self.complete, self.part = not has_body, Requests._body
         if codings:
             self.part, self.before_chunk = Requests._chunk, b""
+        return head if upgrade == b"websocket" else UPGRADE.sub(b"", head)
 
-    def _body(self, data: bytes, at: int) -> tuple[int, int]:
+    def _body(self, data: bytes, at: int) -> tuple[bytes, int]:
         """A piece of the body, or of one of its chunks."""
         end = min(len(data), at + self.left)
         self.left -= end - at
         if not self.left:
             self.complete = self.before_chunk is None
             self.part, self.before_chunk = Requests._chunk, END
-        return at, end
+        return data[at:end], end
 
-    def _chunk(self, data: bytes, at: int) -> tuple[int, int]:
+    def _chunk(self, data: bytes, at: int) -> tuple[bytes, int]:
         """The line before a chunk."""
         assert self.before_chunk is not None
         begin = at + len(self.before_chunk)
         end = data.find(END, begin, begin + LONGEST_LINE)
         if end < 0 and len(data) < begin + LONGEST_LINE:
-            return at, at
+            return b"", at
         match = CHUNK.fullmatch(data, begin, max(begin, end))
         if match is None or data[at:begin] != self.before_chunk:
             raise Problem(400, "a chunk of the body does not begin with its size")
         self.left = int(match[1], 16)
         if self.left == 0:
             self.part = Requests._trailer
-            return at, end
+            return data[at:end], end
         self.part = Requests._body
-        return at, end + len(END)
+        return data[at : end + len(END)], end + len(END)
 
-    def _trailer(self, data: bytes, at: int) -> tuple[int, int]:
+    def _trailer(self, data: bytes, at: int) -> tuple[bytes, int]:
         """What follows the last chunk: fields, which nobody reads, and an empty line."""
         end = self._end_of_fields(data, at, "what follows the body")
         if end is None:
-            return at, at
+            return b"", at
         if not TRAILER.fullmatch(data, at, end):
             raise Problem(400, "what follows the body is not a list of fields")
         self.complete = True
-        return end - 2 * len(END), end
+        return END + END, end
 
     def _end_of_fields(self, data: bytes, at: int, what: str) -> int | None:
         """Where the empty line after them ends; None if it has not arrived."""

@@ -29,13 +29,13 @@ class Frames:
     left = 0  # bytes of the newest frame that have not arrived
     fragments = 0  # of the newest message
 
-    def next(self, data: bytes, at: int) -> tuple[int, int]:
-        """Where the next part begins and ends; it ends at `at` if more bytes must arrive."""
+    def next(self, data: bytes, at: int) -> tuple[bytes, int]:
+        """The next part, and where it ends; it is empty and ends at `at` if more bytes must arrive."""
         if not self.left:
             self._read_header(data, at)
         end = min(len(data), at + self.left)
         self.left -= end - at
-        return at, end
+        return data[at:end], end
 
     def _read_header(self, data: bytes, at: int) -> None:
         """Sets `left`, if all of the header has arrived."""

@@ -7,6 +7,7 @@ import asyncio
 import random
 from itertools import pairwise
 
+import httptools
 import pytest
 
 from tsm.runtime.serving.transport import connection
@@ -30,20 +31,51 @@ TRAILERS = HEADS["chunks"][:-2] + b"Host: b\r\nX: y\r\n\r\n"
 
 def requests_in(pieces):
     """What is handed on of each request."""
-    framing, found, data = Requests(Limits()), [], b""
+    framing, requests, data = Requests(Limits()), [], b""
     for piece in pieces:
         data += piece
         while data:
             if framing.complete:
                 framing.begin()
-                found.append(b"")
-            begin, end = framing.next(data, 0)
+                requests.append(b"")
+            part, end = framing.next(data, 0)
             if end == 0:
                 break
-            found[-1] += data[begin:end]
+            requests[-1] += part
             data = data[end:]
     assert framing.complete and not data
-    return found
+    return requests
+
+
+class Bodies:
+    """What uvicorn's parser reads: one body for each request."""
+
+    def __init__(self, data):
+        self.bodies, self.parser = [], httptools.HttpRequestParser(self)
+        self.parser.feed_data(data)
+
+    def on_message_begin(self):
+        self.bodies.append(b"")
+
+    def on_body(self, body):
+        self.bodies[-1] += body
+
+
+SMUGGLED = b"POST /v1/sessions/b HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"
+LENGTHS = {
+    "a length": b"Content-Length: %d\r\n\r\n%s" % (len(SMUGGLED), SMUGGLED),
+    "chunks": b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n"
+    % (len(SMUGGLED), SMUGGLED),
+}
+
+
+@pytest.mark.parametrize("body", LENGTHS.values(), ids=LENGTHS)
+@pytest.mark.parametrize("value", [b"h2c", b"TLS/1.0, websocket", b"", b"WebSocket2"])
+def test_an_upgrade_that_nobody_offers_is_ignored(value, body):
+    """A parser that saw it would not read the body, and take it for the next request."""
+    head = HEAD + b"Connection: Upgrade, HTTP2-Settings\r\nupgrade: %s\r\n" % value
+    (request,) = requests_in([head + body])
+    assert Bodies(request).bodies == [SMUGGLED]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -60,8 +92,8 @@ def test_requests_are_cut_where_they_end(seed):
 
 @pytest.mark.parametrize("size", [1, 1000])
 def test_what_nobody_reads_is_not_handed_on(size):
-    """Fields after the body, which uvicorn would add to those of the head; an empty line before a request."""
-    data = TRAILERS + b"\r\n" + HEADS["no body"]
+    """Fields after the body, which uvicorn would add to those of the head."""
+    data = TRAILERS + HEADS["no body"]
     pieces = [data[at : at + size] for at in range(0, len(data), size)]
     assert requests_in(pieces) == [HEADS["chunks"], HEADS["no body"]]
 
@@ -118,12 +150,30 @@ def test_a_flood_of_frames_is_handed_on_in_turns(flood):
         made.data_received(flood * count)
         assert not transport.reading  # the rest waits in the system
         seen = [len(inner.parts)]
-        while len(inner.parts) < count + 1:
+        while len(inner.parts) < count + 1 and made.turn is not None:
             await asyncio.sleep(0)
             seen.append(len(inner.parts))
         assert max(b - a for a, b in pairwise(seen)) <= connection.PARTS
         assert b"".join(inner.parts[1:]) == flood * count and transport.reading
         made.connection_lost(None)
         assert not opened
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("pieces", [[b"\r\n"], [b"\r", b"\n"]])
+def test_an_empty_line_begins_no_request(pieces):
+    """Some clients send one after a body; the connection is kept as if it had not come."""
+
+    async def main():
+        made = Connection(Inner, Limits(), Garbage(), set(), app_state={})
+        made.connection_made(Socket())
+        made._clear_deadline()
+        for piece in pieces:
+            made.data_received(piece)
+        assert made.deadline is None and made.framing.complete and not made.inner.parts
+        made.data_received(HEADS["no body"])
+        assert made.inner.parts == [HEADS["no body"]]
+        made.connection_lost(None)
 
     asyncio.run(main())
