@@ -51,6 +51,7 @@ demo: $(RUNS) ## train, export and stream a small model, without downloads
 	@"$(PY)" examples/demo.py
 
 doctest: $(RUNS)
+	@$(configure)
 	@! $(no_doctest) || sh tests/cpp/get_doctest.sh "$(CURDIR)/.venv/doctest"
 
 cpp-tests: $(READY) doctest ## compile everything, also the C++ tests, which `make build` leaves out

@@ -18,8 +18,7 @@ unpack() {
 		&& mkdir -p "$prefix" && dpkg-deb -x doctest-dev_*.deb "$prefix"
 }
 
-if { install || unpack; } >"$work/log" 2>&1; then
-	echo "[setup] doctest"
-else
+echo "[setup] doctest: $([ "$(id -u)" -eq 0 ] && echo apt-get install doctest-dev || echo "doctest-dev, unpacked into $prefix")"
+if ! { install || unpack; } >"$work/log" 2>&1; then
 	echo "[setup] no doctest: $(grep -m 1 -E '^(E|W|/|.*not found)' "$work/log" | cut -c1-160)"
 fi
