@@ -9,6 +9,7 @@ from ...plugin.cells import Cell
 from ...plugin.cells.base import Space
 from ...plugin.cells.tape.torch_ops import TorchOps
 from ...plugin.layers import Recurrent
+from ...plugin.layers.checks import LONGEST_DT
 from .samples import B, I, T, backends, make_layer, make_sample
 from .tolerances import Violation
 
@@ -18,21 +19,26 @@ EXTREMES = torch.cat([-EXTREMES.flip(0), EXTREMES])
 FEW = torch.tensor([-1e4, -3.0, 0.0, 3.0, 1e4])
 MOST_ROWS = 20_000
 """Of combinations of gates; from a cell with more, as many are drawn."""
+STEPS = 4096
+"""Of an input that could make h grow."""
 
 
 def extremes(cell: type[Cell]) -> str:
     """Every gate at |z| up to 1e4, for one step and over time, in float32, bfloat16 and float16: values and
-    gradients are finite."""
+    gradients are finite. In float32 also with the shortest and the longest dt, for one step."""
     rows = 0
+    if cell.elementwise and cell.takes_dt:
+        for dt in (max(cell.shortest_dt(cell.constants), 1 / LONGEST_DT), LONGEST_DT):
+            rows += sum(_check_step(cell, gate, "float32", dt) for gate in cell.gates)
     for name, dtype in LOW.items():
         if cell.elementwise:
-            rows += sum(_check_step(cell, gate, name) for gate in cell.gates)
+            rows += sum(_check_step(cell, gate, name, 1.0) for gate in cell.gates)
         for backend in backends(cell, dtype):
             _check_over_time(cell, name, backend)
     return f"finite in {rows:,} combinations and over {T} steps, gradients too"
 
 
-def _check_step(cell: type[Cell], gate: str, dtype: str) -> int:
+def _check_step(cell: type[Cell], gate: str, dtype: str, dt: float) -> int:
     """Runs the program on z of low precision, in float32 as layers do, with one gate at each extreme."""
     grids = _grids(cell, gate).to(LOW[dtype])
 
@@ -43,7 +49,7 @@ def _check_step(cell: type[Cell], gate: str, dtype: str) -> int:
     s = {name: leaf(torch.full((len(grids),), 0.7)) for name in cell.states}
     v = {name: leaf(torch.full((len(grids),), 0.4)) for name in cell.vectors}
     exact = {g: x.float() for g, x in z.items()}
-    out = cell.step(TorchOps, Space(**exact), Space(**s), Space(**v), Space(**cell.constants), 1.0)
+    out = cell.step(TorchOps, Space(**exact), Space(**s), Space(**v), Space(**cell.constants), dt)
     torch.stack([x.expand(len(grids)).sum() for x in out.values()]).sum().backward()
     reached = {f"the new {name}": value.expand(len(grids)) for name, value in out.items()}
     for name, x in {**z, **s, **v}.items():
@@ -53,7 +59,8 @@ def _check_step(cell: type[Cell], gate: str, dtype: str) -> int:
         bad = (~torch.isfinite(value)).nonzero().flatten()
         if len(bad):
             at = dict(zip(cell.gates, grids[bad[0]].tolist(), strict=True))
-            raise Violation(f"{what} is {value[bad[0]].item():g} in {dtype} with z = {at}")
+            time = f" and dt = {dt:g}" if cell.takes_dt else ""
+            raise Violation(f"{what} is {value[bad[0]].item():g} in {dtype} with z = {at}{time}")
     return len(grids)
 
 
@@ -81,6 +88,8 @@ def _check_over_time(cell: type[Cell], dtype: str, backend: str) -> None:
     largest = torch.finfo(LOW[dtype]).max
     exact = _exact_gradients(layer)
     for name, parameter in [("x", x), *layer.named_parameters()]:
+        if name not in exact:
+            raise Violation(f"{name.removesuffix('_raw')} is declared but not read")
         fits = exact[name].abs() < largest / 2  # not every exact gradient fits in float16
         assert parameter.grad is not None
         if not (torch.isfinite(parameter.grad[fits]).all() and fits.any()):
@@ -132,17 +141,28 @@ def _check_nan(cell: type[Cell], backend: str) -> str:
 
 
 def bounded(cell: type[Cell]) -> str:
-    """With x of 1e4, random or always the same, h is no larger in the second half of 400 steps than in the
-    first."""
-    layer = make_layer(cell, torch.float32)
-    random = torch.randn(B, 400, I)
-    x = 1e4 * torch.cat([random, random[:, :1].expand(B, 400, I)])
-    with torch.no_grad():
-        y, _ = layer(x)
-    early, late = (float(half.abs().max()) for half in (y[:, :200], y[:, 200:]))
-    if not late <= 1.5 * early < torch.inf:
-        raise Violation(
-            f"|h| grows from {early:g} to {late:g} within 400 steps of x = 1e4; a cell whose h may grow "
-            "declares bounded = False"
-        )
-    return f"|h| <= {max(early, late):.3g} over 400 steps of x = 1e4"
+    """With x of 3, 100 and 1e4, random or always the same, |h| stays within the larger of 1 and |W x + b|, or
+    stops growing within STEPS steps: in each doubling of the time it grows less. A dt is long, so that a slow
+    memory reaches its bound."""
+    dt = max(1e3, cell.shortest_dt(cell.constants)) if cell.takes_dt else None
+    layer = make_layer(cell, torch.float32, backends(cell, torch.float32)[-1])
+    random = torch.randn(B, STEPS, I)
+    drives = torch.cat([random, random[:, :1].expand(B, STEPS, I)])
+    largest = 0.0
+    for size in (3.0, 100.0, 1e4):
+        x = size * drives
+        with torch.no_grad():
+            y = layer(x, dt=dt)[0].abs().amax(2)
+            limit = (x @ layer.matrix("weight_x").T + layer.effective_bias()).abs().amax((1, 2))
+        peaks = torch.stack([y[:, : STEPS // part].amax(1) for part in (8, 4, 2, 1)])
+        early, late = peaks[-2:]
+        first, second, third = peaks.diff(dim=0)
+        steady = (third >= 0.9 * second) & (second >= 0.9 * first) & (first > 0.01 * late)
+        bad = ~torch.isfinite(late) | (late > limit.clamp(min=1)) & (steady | (late > 1.5 * early))
+        if bad.any():
+            raise Violation(
+                f"|h| grows from {early[bad][0]:g} to {late[bad][0]:g} between {STEPS // 2} and {STEPS} steps "
+                f"of x = {size:g}; a cell whose h may grow declares bounded = False"
+            )
+        largest = max(largest, float(late.max()))
+    return f"|h| <= {largest:.3g} over {STEPS} steps of x up to 1e4"

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from .ops import Defined
 
 
+def _or_number(function: Callable[..., Tensor]) -> Any:
+    """`function`, which also takes a number (a constant, the default dt): 0-d float64 keeps all its digits."""
+
+    def apply(x: Tensor | float, *limits: float) -> Tensor:
+        number = isinstance(x, (int, float))
+        return function(torch.tensor(x, dtype=torch.float64) if number else x, *limits)
+
+    return staticmethod(apply)
+
+
 class TorchOps(Defined):
     """The same names and values as `NumpyOps`, for any dtype and device."""
 
-    exp = staticmethod(torch.exp)
-    log = staticmethod(torch.log)
-    tanh = staticmethod(torch.tanh)
-    sigmoid = staticmethod(torch.sigmoid)
-    abs = staticmethod(torch.abs)
-    clip = staticmethod(torch.clamp)
-    sinh = staticmethod(torch.sinh)
-    cosh = staticmethod(torch.cosh)
+    exp = _or_number(torch.exp)
+    log = _or_number(torch.log)
+    tanh = _or_number(torch.tanh)
+    sigmoid = _or_number(torch.sigmoid)
+    abs = _or_number(torch.abs)
+    clip = _or_number(torch.clamp)
+    sinh = _or_number(torch.sinh)
+    cosh = _or_number(torch.cosh)
 
     matmul = staticmethod(torch.matmul)
 

@@ -17,13 +17,14 @@ from tsm.export.contract import checks
 from tsm.export.contract.checks import CHECKS
 from tsm.export.contract.cli import main
 from tsm.plugin.cells.base import CELLS
+from tsm.plugin.layers import Recurrent
 from tsm.runtime import _core
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "user_dir" / "leaky.py"
 CELL = """
 from tsm.plugin import register_cell
-from tsm.plugin.cells import Cell
+from tsm.plugin.cells import Cell, Vector
 
 calls = []
 
@@ -124,6 +125,54 @@ def test_a_cell_that_breaks(name, write, capsys, monkeypatch):
     line, last = capsys.readouterr().out.splitlines()
     assert line.startswith(f"-[x] {path.stem}: {name}: ") and re.search(said, line), line
     assert last == f"{path.stem}: 1 failed"
+
+
+TAU = 'vectors = {{"tau": Vector(link="exp", start={start})}}\n    takes_dt = True'
+LEAK = "f = ops.exp(-dt / v.tau)\nc = f * s.c + (1 - f) * g\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "declared"),
+    [
+        (LEAK + "h = o * ops.tanh(c)", TAU.format(start="(1000.0, 10000.0)")),
+        (LEAK + "h = 10 * o * ops.tanh(c)", TAU.format(start="(1000.0, 10000.0)")),
+        ("f = ops.sigmoid(z.o - 9)\nh = c = s.h + f * (z.g - s.h)", 'reads = {"g": "x", "o": "x"}'),
+    ],
+    ids=["long memory", "long memory times 10", "leaky, linear"],
+)
+def test_a_bounded_cell_may_approach_its_bound_slowly(body, declared, write, capsys, monkeypatch):
+    monkeypatch.setattr(checks, "CHECKS", [check for check in CHECKS if check.name == "bounded"])
+    assert main(["check", str(write(body, declared))]) == 0, capsys.readouterr().out
+
+
+def test_a_decay_for_the_whole_layer(write, capsys):
+    """Primitives of numbers alone: a constant, and the default dt."""
+    body = "c = ops.exp(-const.rate) * ops.exp(-const.rate * dt) * s.c + g\nh = o * ops.tanh(c)"
+    path = write(body, 'constants = {"rate": 0.1}\n    takes_dt = True')
+    assert main(["check", str(path)]) == 0, capsys.readouterr().out
+    assert torch.isfinite(Recurrent(path.stem, 3, 4)(torch.randn(2, 5, 3))[0]).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "declared", "said"),
+    [
+        ("extremes", GOOD, TAU.format(start="(1.0, 9.0)"), "tau is declared but not read"),
+        (
+            "extremes",
+            "e = ops.exp(v.tau / dt)\nf = e / (1 + e)\nc = f * s.c + (1 - f) * g\nh = o * ops.tanh(c)",
+            TAU.format(start="(1.0, 9.0)"),
+            "h is nan in float32 .* and dt = 1e-30",
+        ),
+        ("bounded", "c = s.c + 1\nh = g * ops.log(1 + c)", "", r"\|h\| grows from .* x = 3;"),
+        ("bounded", "c = s.c + g\nh = o * c", "", r"\|h\| grows from"),
+        ("bounded", "c = 2 * s.c + g\nh = o * c", "", r"\|h\| grows from .* to (inf|nan)"),
+    ],
+)
+def test_a_cell_that_breaks_in_another_way(name, body, declared, said, write, capsys, monkeypatch):
+    monkeypatch.setattr(checks, "CHECKS", [check for check in CHECKS if check.name == name])
+    assert main(["check", str(write(body, declared))]) == 1
+    line = capsys.readouterr().out.splitlines()[0]
+    assert re.search(said, line), line
 
 
 def test_an_error_in_the_cell_s_own_code_is_a_failed_check(write, capsys):
