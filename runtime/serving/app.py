@@ -80,7 +80,7 @@ class App:
                 if request.scope.get(CROWDED) and route not in health.OPEN:
                     raise crowded(service.limits)
                 if route not in health.OPEN | page.OPEN:
-                    request.user = access.user(request.header("authorization"))
+                    request.user = service.user(request.header("authorization"))
                     access.count(request.user)
                 with service.tracing.request(request, route):
                     answer = await handler(service, request, *groups)

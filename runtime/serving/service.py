@@ -18,6 +18,7 @@ from .tracing import Tracing
 from .transport.access import Access
 from .transport.http import Answer, Request
 from .transport.limits import Limits
+from .transport.off_loop import CALLER, Line
 from .transport.problems import Problem
 
 
@@ -40,6 +41,15 @@ class Service:
     websockets: set[Leaving] = field(default_factory=set)
     tracing: Tracing = field(default_factory=Tracing.of_process)
     peers: Sequence[str] = ()  # origins of other servers with the same store
+
+    def __post_init__(self) -> None:
+        self.line = Line(self.limits)
+
+    def user(self, authorization: str) -> str:
+        """The name behind a token; large work of this task is done in that user's turn from now on."""
+        user = self.access.user(authorization)
+        CALLER.set((self.line, user))
+        return user
 
     def work(self) -> Service:
         """`with service.work():` counts a request that computes something, or refuses it while the server

@@ -7,6 +7,7 @@ import asyncio
 import itertools
 import json
 import threading
+from collections.abc import Sequence
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -28,10 +29,21 @@ from tsm.runtime.serving.streams.scoring import Scored, score
 from tsm.runtime.serving.streams.steps import LONGEST_STOP, Step
 from tsm.runtime.serving.streams.text import WINDOW, TextParts
 from tsm.runtime.serving.transport import http
+from tsm.runtime.serving.transport.access import new_token
 from tsm.runtime.serving.transport.fields import shown
 from tsm.runtime.serving.transport.limits import Limits
-from tsm.runtime.serving.transport.off_loop import LARGE, SORTED, off_loop, parts_of, written
+from tsm.runtime.serving.transport.off_loop import (
+    CALLER,
+    LARGE,
+    SORTED,
+    Line,
+    off_loop,
+    parts_of,
+    written,
+)
+from tsm.runtime.serving.transport.problems import Problem
 
+HOST = ((b"host", b"localhost"),)
 LONG = "a quick brown fox jumps over the lazy dog " * 220  # 9,240 characters
 BESIDE = "tsm-large_0"  # the thread's name
 
@@ -60,11 +72,12 @@ def requests_of_pools(server) -> list[str]:
     return found
 
 
-def served(files, check, **limits: float) -> None:
+def served(files, check, token_file=None, **limits: float) -> None:
     """Runs check(replica), which sends requests without a socket."""
 
     async def run() -> None:
-        options = Options([Source("lm", str(files["lm"]))], log="off", limits=Limits(**limits))
+        source, bounds = Source("lm", str(files["lm"])), Limits(**limits)
+        options = Options([source], log="off", limits=bounds, token_file=token_file)
         replica = Replica(options)
         replica.app.service = await replica.start()
         try:
@@ -75,13 +88,15 @@ def served(files, check, **limits: float) -> None:
     asyncio.run(run())
 
 
-async def ask(replica: Replica, method: str, path: str, body: object) -> tuple[int, dict]:
+async def ask(
+    replica: Replica, method: str, path: str, body: object, headers: Sequence = HOST
+) -> tuple[int, dict]:
     sent = []
     head = {
         "method": method,
         "path": path,
         "query_string": b"",
-        "headers": [(b"host", b"localhost")],
+        "headers": headers,
     }
 
     async def receive() -> dict:
@@ -92,6 +107,19 @@ async def ask(replica: Replica, method: str, path: str, body: object) -> tuple[i
 
     await replica.app({"type": "http", **head}, receive, send)
     return sent[0]["status"], json.loads(sent[1]["body"])
+
+
+async def socket(replica: Replica, path: str, messages: list[dict], headers: list) -> None:
+    """A WebSocket that sends these messages and leaves; each is answered without an error."""
+    parts = iter([*messages, {"type": "websocket.disconnect"}])
+
+    async def receive() -> dict:
+        return next(parts)
+
+    async def send(message: dict) -> None:
+        assert message["type"] == "websocket.accept" or "error" not in json.loads(message["text"])
+
+    await replica.app({"type": "websocket", "path": path, "headers": headers}, receive, send)
 
 
 def test_a_completion_has_one_deadline(files, monkeypatch):
@@ -191,6 +219,120 @@ def test_small_work_is_done_at_once():
         assert await off_loop(LARGE + 1, lambda: threading.current_thread().name) == BESIDE
 
     asyncio.run(check())
+
+
+def in_line(pieces: list[tuple[str, str, int]], **limits: float) -> list[str]:
+    """Sends pieces of work (name, user, size) while the thread is held, then frees it unless --max-seconds is
+    given: the names in the order in which they were done, and NAME STATUS of those that were refused."""
+    order, free, began = [], threading.Event(), threading.Event()
+
+    def waiting(line: Line) -> int:
+        return sum(map(len, line.waiting.values()))
+
+    def hold() -> None:
+        began.set()
+        assert free.wait(60)
+
+    async def send(line: Line, name: str, user: str, size: int) -> None:
+        CALLER.set((line, user))
+        try:
+            await off_loop(LARGE + size, lambda: order.append(name))
+        except Problem as problem:
+            order.append(f"{name} {problem.status} {problem.detail.partition('(')[2]}")
+
+    async def check() -> None:
+        line = Line(Limits(**limits))
+        held = asyncio.ensure_future(line.run("first", 1, hold))
+        tasks = [asyncio.ensure_future(send(line, *piece)) for piece in pieces]
+        while not began.is_set() or len(order) + waiting(line) < len(pieces):
+            await asyncio.sleep(0.001)
+        if "seconds" in limits:
+            await asyncio.gather(*tasks, held, return_exceptions=True)
+        free.set()
+        await asyncio.gather(*tasks, held, return_exceptions=True)
+        assert await line.run("last", 1, lambda: line.waiting) == {}
+
+    try:
+        asyncio.run(check())
+    finally:
+        free.set()
+    return order
+
+
+def test_users_take_turns_at_large_work():
+    """However much one of them sends."""
+    pieces = [(f"a{i}", "ann", 1) for i in range(6)] + [("b0", "ben", 9), ("b1", "ben", 9)]
+    assert in_line(pieces) == ["a0", "b0", "a1", "b1", "a2", "a3", "a4", "a5"]
+
+
+def test_small_work_of_a_user_is_done_before_large_work():
+    assert in_line([("large", "ann", 9), ("as large", "ann", 9), ("small", "ann", 1)]) == [
+        "small",
+        "large",
+        "as large",
+    ]
+
+
+def test_work_that_waits_is_bounded():
+    """The last of the user that has the most is refused, not whoever comes when there is no room."""
+    pieces = [*((f"a{i}", "ann", 1) for i in range(4)), ("b", "ben", 9), ("c", "cat", 9)]
+    refused = " 429 --max-queue)"
+    assert in_line(pieces, queue=4) == [f"a3{refused}", f"a2{refused}", "a0", "b", "c", "a1"]
+
+
+def test_work_does_not_wait_longer_than_the_limit_on_seconds():
+    pieces = [("a", "ann", 1), ("b", "ben", 1)]
+    late = " 504 --max-seconds)"
+    assert in_line(pieces, seconds=0.05) == [f"a{late}", f"b{late}"]
+
+
+def test_a_request_is_handled_in_the_turn_of_its_user(files, tmp_path, monkeypatch):
+    """Over HTTP and a WebSocket, by the name behind its token."""
+    tokens, users = {}, []
+    for name in ("ann", "ben"):
+        token, line = new_token(name)
+        tokens[name] = token
+        with (tmp_path / "tokens").open("a") as file:
+            file.write(f"{line}\n")
+    before = Line.run
+
+    async def noted(line: Line, user: str, *arguments):
+        users.append(user)
+        return await before(line, user, *arguments)
+
+    monkeypatch.setattr(Line, "run", noted)
+
+    async def check(replica: Replica) -> None:
+        body = {"text": LONG[: LARGE - 20]}
+        for name, token in tokens.items():
+            headers = [(b"host", b"localhost"), (b"authorization", b"Bearer " + token.encode())]
+            status, _ = await ask(replica, "POST", "/v1/sessions/a/feed", body, headers)
+            assert status == 200 and {*users} == set()
+            status, _ = await ask(replica, "POST", "/v1/sessions/a/feed", {"text": LONG}, headers)
+            assert status == 200 and {*users} == {name}
+            users.clear()
+            messages = [
+                {"type": "websocket.connect"},
+                {"type": "websocket.receive", "text": json.dumps({"text": LONG})},
+            ]
+            await socket(replica, "/v1/sessions/a/stream", messages, headers)
+            assert {*users} == {name}
+            users.clear()
+
+    served(files, check, token_file=tmp_path / "tokens")
+
+
+@pytest.mark.parametrize("name", ["dt", "values"])
+def test_a_step_that_is_too_long_has_no_digest(monkeypatch, name):
+    def refuse(*_: object) -> str:
+        raise AssertionError("the request was digested")
+
+    monkeypatch.setattr(steps, "identified", refuse)
+    with pytest.raises(
+        Problem, match=f"{name} has 101 steps; accepted: 1 to 100 .--max-tokens."
+    ) as problem:
+        steps.parse("feed", {"request_id": "a", name: [1] * 101}, Limits(tokens=100))
+    assert problem.value.status == 413
 
 
 JSON = st.recursive(

@@ -71,7 +71,7 @@ class Socket:
         offered = self.scope.get("subprotocols", [])
         token = next((p[7:] for p in offered if p.startswith("bearer.")), None)
         self.authorization = headers.get(b"authorization", f"Bearer {token}" if token else "")
-        self.user = access.user(self.authorization)
+        self.user = self.service.user(self.authorization)
         if not ID.fullmatch(self.name):
             raise Problem(
                 400, f"session {self.name!r:.80}; accepted: 1 to 64 of A-Z a-z 0-9 - _ . ~"

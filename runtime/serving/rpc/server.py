@@ -119,7 +119,7 @@ class RpcServer:
         self._note(context.peer())
         try:
             metadata = dict(context.invocation_metadata())
-            user = service.access.user(str(metadata.get("authorization", "")))
+            user = service.user(str(metadata.get("authorization", "")))
             service.access.count(user)
             return await call(service, user, data)
         except Problem as problem:
