@@ -354,9 +354,9 @@ class Trainer:
             compared = "guessing gives"
         now = self.trend.recent
         if before is not None and now is not None and now > limit * before:
-            here, there = (f"{value / self.criterion.unit:,.4g}" for value in (now, before))
+            loss, expected = (f"{value / self.criterion.unit:,.4g}" for value in (now, before))
             self.progress.note(
-                f"training has diverged: its loss is {here}; {compared} {there}. {self.advice()}"
+                f"training has diverged: its loss is {loss}; {compared} {expected}. {self.advice()}"
             )
 
     def save(self, names: list[str]) -> None:

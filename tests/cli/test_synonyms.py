@@ -43,8 +43,8 @@ def test_the_nearest_flag_is_that_of_the_same_meaning(capsys, flag, meant):
 
 
 def test_a_meaning_that_the_command_lacks_is_not_offered():
-    told = unknown_flag("--learning-rate", ["--seed", "--json"], "tsm-eval")
-    assert told == "unknown flag '--learning-rate'; tsm-eval --help lists all"
+    message = unknown_flag("--learning-rate", ["--seed", "--json"], "tsm-eval")
+    assert message == "unknown flag '--learning-rate'; tsm-eval --help lists all"
 
 
 def test_an_unknown_flag_is_short_and_says_where_all_are(capsys):

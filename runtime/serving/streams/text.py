@@ -22,30 +22,30 @@ class TextParts:
     def __init__(self, model: Model) -> None:
         self.model = model
         self.tokens: list[int] = []
-        self.given = ""  # the part of the tokens' text that was already returned
+        self.returned = ""  # the part of the tokens' text that was already returned
 
     def add(self, tokens: Iterable[int]) -> str:
         self.tokens += tokens
         text = self.model.decode(self.tokens)
         end = max(len(text.rstrip(HALF)), len(text) - MOST_HALVES)
-        if end < len(self.given) or not text.startswith(self.given):
+        if end < len(self.returned) or not text.startswith(self.returned):
             return ""
-        part, self.given = text[len(self.given) : end], text[:end]
+        part, self.returned = text[len(self.returned) : end], text[:end]
         if len(self.tokens) > WINDOW:
             self._forget(text)
         return part
 
     def close(self) -> str:
         text = self.model.decode(self.tokens)
-        part, self.given = text[len(self.given) :], text
+        part, self.returned = text[len(self.returned) :], text
         return part
 
     def _forget(self, text: str) -> None:
         """Keep only the last tokens, if they decode by themselves (a rest of a character does not)."""
         alone = self.model.decode(self.tokens[-KEPT:])
-        held = len(text) - len(self.given)
+        held = len(text) - len(self.returned)
         if len(alone) > held and text.endswith(alone):
-            self.tokens, self.given = self.tokens[-KEPT:], alone[: len(alone) - held]
+            self.tokens, self.returned = self.tokens[-KEPT:], alone[: len(alone) - held]
 
 
 class Telling:

@@ -20,23 +20,23 @@ def parse(body: bytes | str) -> dict[str, Any]:
     """Parses a JSON object strictly: UTF-8, no NaN, no duplicate names."""
     try:
         text = body if isinstance(body, str) else body.decode()
-        found = (LARGE_DECODER if len(text) > LARGE else DECODER).decode(text or "{}")
+        fields = (LARGE_DECODER if len(text) > LARGE else DECODER).decode(text or "{}")
     except UnicodeDecodeError as error:
         raise Problem(400, f"the body is not UTF-8: {error.reason} at {error.start}") from error
     except RecursionError as error:
         raise Problem(400, TOO_DEEP) from error
     except ValueError as error:
         raise Problem(400, f"the body is not JSON: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(fields, dict):
         raise Problem(400, "the body is JSON, but not an object")
-    return found
+    return fields
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         raise ValueError("a name occurs twice")
-    return found
+    return fields
 
 
 def _constant(name: str) -> float:

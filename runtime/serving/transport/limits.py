@@ -54,7 +54,7 @@ class Limits:
     weights: int = setting(
         4 << 30, 0, 1 << 50, "bytes of older weights in memory, for sessions that began with them"
     )
-    queue: int = _limit(4_096, "requests that wait for the model")
+    queue: int = _limit(4_096, "requests that wait for the model, or large ones for their turn")
     waiting: int = _limit(16, "requests that wait for one session")
     connections: int = _limit(10_000, "connections at once")
     header: int = _limit(16_384, "bytes of a request's head")
